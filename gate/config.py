@@ -1,0 +1,145 @@
+"""gate.toml: its records, and reading it strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gate.errors import UsageError
+from gate.records import Claim, Criterion, Purpose, Record
+
+ROOT_MARKERS = (".git", "pyproject.toml")
+
+
+class ModelConfig(Record, kw_only=True):
+    """Which model both arms run. ``trust_remote_code`` runs code from the model's repository."""
+
+    id: str
+    dtype: str = "float32"
+    device: str = "auto"
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        """Allow only the dtypes that the noise bound knows."""
+        allowed = ("float32", "bfloat16", "float16")
+        if self.dtype not in allowed:
+            msg = f"dtype = {self.dtype!r}; allowed are {', '.join(allowed)}"
+            raise ValueError(msg)
+
+
+class AllowedDifference(Record, kw_only=True):
+    """A provenance field that may differ between the arms, and why."""
+
+    field: str
+    reason: str
+
+
+class RunConfig(Record, kw_only=True):
+    """How a run is carried out."""
+
+    batch: int = 8
+    alpha: float = 0.001
+    max_dropped: float = 0.02
+    timing_per_class: int = 2
+    allow_differences: tuple[AllowedDifference, ...] = ()
+    allow_unknown_acceptance: str = ""
+    conformance: bool = True
+    resamples: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Check ranges, so that no run starts that could not be judged."""
+        checks = (
+            (self.batch >= 1, f"batch = {self.batch}; it must be at least 1"),
+            (0 < self.alpha < 1, f"alpha = {self.alpha}; it must lie between 0 and 1"),
+            (0 <= self.max_dropped < 1, f"max_dropped = {self.max_dropped}; allowed is 0 to below 1"),
+            (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
+        )
+        for holds, message in checks:
+            if not holds:
+                raise ValueError(message)
+
+
+class EconomicsConfig(Record, kw_only=True):
+    """Prices. ``device_hour_usd`` is what one device costs for an hour."""
+
+    device_hour_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a price that would make every cost zero or negative."""
+        if self.device_hour_usd is not None and self.device_hour_usd <= 0:
+            msg = f"device_hour_usd = {self.device_hour_usd}; a price must be above 0"
+            raise ValueError(msg)
+
+
+class Config(Record, kw_only=True):
+    """The whole of gate.toml. An arm's table is its kind and that kind's options."""
+
+    schema: int
+    evalset: str
+    model: ModelConfig
+    baseline: dict[str, object]
+    candidate: dict[str, object]
+    claim: Claim = "lossless"
+    purpose: Purpose = "content"
+    seed: int = 0
+    run: RunConfig = RunConfig()
+    economics: EconomicsConfig = EconomicsConfig()
+    criteria: tuple[Criterion, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Know the schema, and let no two criteria share a name."""
+        if self.schema != 1:
+            msg = f"schema = {self.schema}; this version reads schema 1"
+            raise ValueError(msg)
+        names = [criterion.name for criterion in self.criteria]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"criteria named twice: {', '.join(twice)}; give each its own name"
+            raise ValueError(msg)
+
+
+class Project(Record, kw_only=True):
+    """A configuration and where it stands: relative paths start at ``folder``."""
+
+    config: Config
+    path: Path
+    folder: Path
+    root: Path  # the repository; no configured path may leave it
+
+
+def load_project(path: Path) -> Project:
+    """Read a gate.toml. Raises UsageError naming file, key path and what is wrong."""
+    folder = path.resolve().parent
+    try:
+        config = msgspec.toml.decode(path.read_bytes(), type=Config)
+    except FileNotFoundError as error:
+        msg = f"{path}: no such file; write one with 'gate init' or name one with --config"
+        raise UsageError(msg) from error
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror}); check the path given with --config"
+        raise UsageError(msg) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        msg = f"{path}: {error}; correct it (docs/configuration.md lists every key)"
+        raise UsageError(msg) from error
+    return Project(config=config, path=path.resolve(), folder=folder, root=find_root(folder))
+
+
+def find_root(folder: Path) -> Path:
+    """Return the nearest folder upwards that is a repository or Python project, else ``folder``."""
+    for candidate in (folder, *folder.parents):
+        if any((candidate / marker).exists() for marker in ROOT_MARKERS):
+            return candidate
+    return folder
+
+
+def resolve_inside(project: Project, key: str, value: str) -> Path:
+    """Resolve a configured path; it may not leave the project. Raises UsageError."""
+    path = (project.folder / value).resolve()
+    if not path.is_relative_to(project.root):
+        msg = (
+            f"{project.path.name}: {key} = {value!r} leaves the project folder {project.root}; "
+            "move it inside"
+        )
+        raise UsageError(msg)
+    return path

@@ -1,0 +1,1 @@
+"""Decoders: requests in, generations out."""

@@ -1,0 +1,34 @@
+"""Plain decoding: the model's own next token, one per forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gate.decoders.base import Tap
+from gate.decoders.decoding import decode_batches
+from gate.decoders.drafting import Drafter, Drafts, ExternalDrafts, NoDrafts
+from gate.decoders.options import AutoregressiveOptions
+from gate.records import DecoderSpec, Generation, Request
+
+if TYPE_CHECKING:
+    from gate.models import LoadedModel
+
+
+class AutoregressiveDecoder:
+    """The baseline of a decoding release."""
+
+    def __init__(self, model: LoadedModel, options: AutoregressiveOptions) -> None:
+        """Make a decoder for a loaded model."""
+        self.spec = DecoderSpec(kind="autoregressive", options={})
+        self.tap: Tap | None = None
+        self.drafts: Drafts | None = None
+        self._model = model
+        self._options = options
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Yield one generation per request; all requests of a call share one batch."""
+        yield from decode_batches(self._model, requests, self._make_drafter, self.tap, self._options.context)
+
+    def _make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:  # noqa: ARG002
+        return NoDrafts() if self.drafts is None else ExternalDrafts(request, self.drafts)

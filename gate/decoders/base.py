@@ -1,0 +1,113 @@
+"""The decoder protocol, and how a kind named in gate.toml becomes a decoder.
+
+Kinds are registered as strings and imported only when a decoder is made, so that
+planning, judging and rendering need no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gate.decoders import options as kinds
+from gate.errors import UsageError
+from gate.records import DecoderSpec, Generation, Request, TokenScores
+
+Tap = Callable[[Request, int, Any], None]
+"""Called as ``tap(request, position, law)`` with the law (decoders/sampling.Law) of each token."""
+
+
+class Decoder(Protocol):
+    """Anything that turns requests into generations; failures are generations too."""
+
+    spec: DecoderSpec
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Yield one generation per request, in any order."""
+        ...
+
+
+class Scorer(Protocol):
+    """Anything that scores outputs independently of the decoders."""
+
+    def score(
+        self, requests: Sequence[Request], generations: Sequence[Generation]
+    ) -> Iterator[TokenScores]:
+        """Yield the scores of each generation."""
+        ...
+
+
+class Kind(NamedTuple):
+    """A registered decoder kind: where its class is, and the options it takes."""
+
+    target: str
+    options: type[msgspec.Struct]
+
+
+REGISTRY: dict[str, Kind] = {
+    "autoregressive": Kind(
+        "gate.decoders.autoregressive:AutoregressiveDecoder", kinds.AutoregressiveOptions
+    ),
+    "lookahead": Kind("gate.decoders.lookahead:LookaheadDecoder", kinds.LookaheadOptions),
+    "python": Kind("gate.decoders.python:PythonDecoder", kinds.PythonOptions),
+}
+OWN_ENGINE = frozenset({"autoregressive", "lookahead"})
+
+
+def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
+    """Turn an arm's table into a checked specification. Raises UsageError naming the key."""
+    entries = dict(table)
+    kind = entries.pop("kind", None)
+    if kind not in REGISTRY:
+        msg = (
+            f"{arm}.kind = {kind!r} is not a decoder; choose one of {', '.join(sorted(REGISTRY))} "
+            "(a decoder of your own is kind = 'python' with target = 'module:factory')"
+        )
+        raise UsageError(msg)
+    if kind == "python":
+        return _read_python_spec(arm, entries)
+    try:
+        checked = msgspec.convert(entries, REGISTRY[str(kind)].options)
+    except msgspec.ValidationError as error:
+        msg = f"{arm}: {error}; see docs/decoders.md for the options of {kind!r}"
+        raise UsageError(msg) from error
+    return DecoderSpec(kind=str(kind), options=msgspec.to_builtins(checked))
+
+
+def _read_python_spec(arm: str, entries: dict[str, object]) -> DecoderSpec:
+    target = entries.pop("target", None)
+    if not isinstance(target, str) or target.count(":") != 1:
+        msg = f"{arm}.target = {target!r}; a python decoder needs target = 'module:factory'"
+        raise UsageError(msg)
+    return DecoderSpec(kind="python", target=target, options=entries, noise="own")
+
+
+def load_object(target: str, folder: Path | None = None) -> Any:  # noqa: ANN401 - any object
+    """Import ``module:name``, with ``folder`` at the head of the import path."""
+    module_name, _, name = target.partition(":")
+    if folder is not None and str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
+        msg = f"target {target!r} cannot be imported from {folder or 'the import path'}: {error}"
+        raise UsageError(msg) from error
+    return found
+
+
+def create(spec: DecoderSpec, model: Any, folder: Path | None = None) -> Decoder:  # noqa: ANN401
+    """Make the decoder of a specification for a loaded model (models.LoadedModel)."""
+    decoder_class = load_object(REGISTRY[spec.kind].target)
+    if spec.kind == "python":
+        created: Decoder = decoder_class(spec, model, load_object(str(spec.target), folder))
+        return created
+    options = msgspec.convert(spec.options, REGISTRY[spec.kind].options)
+    made: Decoder = decoder_class(model, options)
+    return made

@@ -1,0 +1,57 @@
+"""Whether a request can be served: one sentence why not, for that request alone."""
+
+from __future__ import annotations
+
+import math
+
+from gate.records import Request
+
+
+def find_fault(request: Request, context: int, vocab_size: int) -> str | None:
+    """Return what makes a request unservable, or None."""
+    prompt = request.prompt
+    if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], int):
+        return "prompt must be a sequence of at least one token id"
+    n_prompt, s = len(prompt), request.sampling
+    ids = (*prompt, *request.eos_ids, *s.logit_bias, *(i for word in s.bad_words for i in word))
+    checks = (
+        (request.max_tokens >= 1, f"max_tokens = {request.max_tokens}; it must be at least 1"),
+        (
+            0 <= request.min_tokens <= request.max_tokens,
+            f"min_tokens = {request.min_tokens}; allowed is 0 to max_tokens ({request.max_tokens})",
+        ),
+        (all(request.stop), "stop holds an empty string; leave it out"),
+        (
+            n_prompt + request.max_tokens <= context,
+            f"a prompt of {n_prompt} tokens and max_tokens = {request.max_tokens} exceed the "
+            f"context of {context} tokens; shorten one of them",
+        ),
+        (_is_finite(s.temperature) and s.temperature >= 0, f"temperature = {s.temperature}; it must be 0 or above"),
+        (s.top_k >= 0, f"top_k = {s.top_k}; it must be 0 (off) or above"),
+        (0 < s.top_p <= 1, f"top_p = {s.top_p}; it must be above 0 and at most 1"),
+        (0 <= s.min_p <= 1, f"min_p = {s.min_p}; it must lie between 0 and 1"),
+        (
+            _is_finite(s.repetition_penalty) and s.repetition_penalty > 0,
+            f"repetition_penalty = {s.repetition_penalty}; it must be above 0",
+        ),
+        (
+            _is_finite(s.presence_penalty) and _is_finite(s.frequency_penalty),
+            "presence_penalty and frequency_penalty must be finite numbers",
+        ),
+        (all(map(_is_finite, s.logit_bias.values())), "logit_bias must hold finite numbers"),
+        (all(s.bad_words), "bad_words holds an empty sequence; leave it out"),
+        (
+            all(0 <= i < vocab_size for i in ids),
+            f"a token id lies outside the vocabulary of {vocab_size}",
+        ),
+        (s.seed is None or type(s.seed) is int, f"seed = {s.seed!r}; it must be an integer"),
+        (
+            request.n_logprobs is None or 0 <= request.n_logprobs <= vocab_size,
+            f"n_logprobs = {request.n_logprobs}; allowed is 0 to the vocabulary's {vocab_size}",
+        ),
+    )
+    return next((message for holds, message in checks if not holds), None)
+
+
+def _is_finite(value: float) -> bool:
+    return math.isfinite(value)

@@ -1,0 +1,122 @@
+"""What a drafter offers per step: a tree of guesses to verify, and rows of its own to run.
+
+The verifier trusts none of it. Guesses only decide how many tokens a step commits,
+never which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from gate.records import Request
+
+Drafts = Callable[[Request, tuple[int, ...]], Sequence[Sequence[int]]]
+"""External drafts: (request, output so far) -> candidate continuations, best first."""
+
+
+EXTERNAL_ROWS = 128
+"""Most rows of external drafts that one step verifies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Candidate continuations with shared prefixes merged. Row 0 is the last committed token.
+
+    tokens[i]: token of row i + 1. parents[i]: row it follows. depths[i]: its distance from row 0.
+    children: (row, token) -> row.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    children: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, candidate: Sequence[int], max_depth: int) -> None:
+        """Merge one continuation into the tree, at most ``max_depth`` tokens of it."""
+        row = 0
+        for depth, token in enumerate(candidate[:max_depth], start=1):
+            child = self.children.get((row, token))
+            if child is None:
+                self.tokens.append(token)
+                self.parents.append(row)
+                self.depths.append(depth)
+                child = self.children[(row, token)] = len(self.tokens)
+            row = child
+
+    def mask(self) -> np.ndarray:
+        """(n, n) bool over row 0 and the tree: each row sees its ancestors and itself."""
+        mask = np.eye(len(self.tokens) + 1, dtype=bool)
+        for row, parent in enumerate(self.parents, start=1):
+            mask[row] |= mask[parent]
+        return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtraRows:
+    """Rows a drafter runs beside the tree to find later guesses.
+
+    tokens, depths: n each. mask: (n, n), among themselves; all see row 0. read: indices
+    whose best next token the drafter wants.
+    """
+
+    tokens: list[int]
+    depths: np.ndarray
+    mask: np.ndarray
+    read: list[int]
+
+
+class Drafter(Protocol):
+    """Guesses for one request; its state dies with it. ``max_tree``: most rows of a tree."""
+
+    max_tree: int
+
+    def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:
+        """Return guesses that follow ``last``, the last committed token."""
+        ...
+
+    def extra_rows(self) -> ExtraRows | None:
+        """Return rows to run beside the tree, of the same number at every step."""
+        ...
+
+    def observe(self, best: Sequence[int], n_emitted: int) -> None:
+        """Take the best next tokens at the rows read, and how many tokens were committed."""
+        ...
+
+
+class NoDrafts:
+    """Plain decoding: nothing is guessed."""
+
+    max_tree = 0
+
+    def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:  # noqa: ARG002
+        """Return an empty tree."""
+        return Tree()
+
+    def extra_rows(self) -> ExtraRows | None:
+        """No rows of its own."""
+        return None
+
+    def observe(self, best: Sequence[int], n_emitted: int) -> None:
+        """Nothing to learn."""
+
+
+class ExternalDrafts(NoDrafts):
+    """Guesses supplied from outside, for metamorphic and rate tests; cut to ``max_tree`` rows."""
+
+    max_tree = EXTERNAL_ROWS
+
+    def __init__(self, request: Request, drafts: Drafts) -> None:
+        """``drafts`` is asked at every step."""
+        self._request = request
+        self._drafts = drafts
+
+    def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:  # noqa: ARG002
+        """Return the supplied continuations as a tree."""
+        tree = Tree()
+        for candidate in self._drafts(self._request, tuple(output)):
+            tree.add(candidate, min(max_depth, self.max_tree - len(tree.tokens)))
+        return tree

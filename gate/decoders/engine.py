@@ -1,0 +1,222 @@
+"""One forward over a slot KV cache with a 4-D mask.
+
+Shapes: L layers, B requests of the batch, H key/value heads, S slots, D head size,
+R rows of a step (the same for all requests of a forward; shorter ones are padded).
+
+Every request owns S slots. Its committed tokens fill the first ``lengths[b]`` slots; the
+rows of a step are written right behind them, may see the committed slots and, of each
+other, what the step's mask says. Dropping rejected rows costs nothing, since the next
+step overwrites their slots; accepted rows are moved forward by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
+
+from gate.errors import UsageError
+
+PREFILL_ROWS = 512
+"""Longest piece of a prompt in one forward: bounds the activations of a prefill."""
+
+
+class _SlotLayer(CacheLayerMixin):
+    """One layer's view of the slot cache: writes a step's rows, returns the slots in use."""
+
+    is_sliding = False
+
+    def __init__(self, owner: SlotCache, index: int) -> None:
+        super().__init__()
+        self._owner = owner
+        self._index = index
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to do: the slots exist from the start."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any  # noqa: ANN401
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write (B, H, R, D) rows at the step's slots; return (B, H, in use, D) views."""
+        owner = self._owner
+        keys, values = owner.keys[self._index], owner.values[self._index]
+        rows, slots = owner.batch_index, owner.slots
+        keys[rows, :, slots] = key_states.transpose(1, 2)
+        values[rows, :, slots] = value_states.transpose(1, 2)
+        n = key_states.shape[0]
+        return keys[:n, :, : owner.n_used], values[:n, :, : owner.n_used]
+
+    def get_seq_length(self) -> int:
+        """Slots in use before this step (only asked for by mask code that we bypass)."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Only asked for by mask code that a 4-D mask bypasses."""
+        return query_length, 0
+
+    def get_max_length(self) -> int:
+        """Slots per request."""
+        return int(self._owner.keys.shape[3])
+
+
+class SlotCache(Cache):
+    """Keys and values of all layers: two tensors (L, B, H, S, D)."""
+
+    def __init__(self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.slots = torch.empty(0, dtype=torch.long)
+        self.batch_index = torch.empty(0, dtype=torch.long)
+        self.n_used = 0
+        super().__init__(layers=[_SlotLayer(self, index) for index in range(shape[0])])
+
+    def move(self, request: int, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Copy slots ``source`` of a request to ``target``, in all layers."""
+        for store in (self.keys, self.values):
+            store[:, request, :, target] = store[:, request, :, source]
+
+    def move_request(self, source: int, target: int, n_slots: int) -> None:
+        """Copy the first ``n_slots`` slots of one request over another's."""
+        for store in (self.keys, self.values):
+            store[:, target, :, :n_slots] = store[:, source, :, :n_slots]
+
+
+class Engine:
+    """Runs steps of one batch. Knows token ids, rows and slots; nothing of decoding."""
+
+    def __init__(self, model: Any, n_requests: int, n_slots: int) -> None:  # noqa: ANN401
+        """``model``: a transformers causal language model that check_architecture accepts."""
+        self._model = model
+        self._device = model.device
+        text_config = model.config.get_text_config(decoder=True)
+        self._cache = SlotCache(
+            cache_shape(text_config, n_requests, n_slots), model.dtype, self._device
+        )
+        self.lengths = np.zeros(n_requests, dtype=np.int64)
+        self._last_position = int(getattr(text_config, "max_position_embeddings", 2**31)) - 1
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Commit the prompts; returns (B, vocab) logits at each last token."""
+        longest = max(len(prompt) for prompt in prompts)
+        last: list[torch.Tensor | None] = [None] * len(prompts)
+        for start in range(0, longest, PREFILL_ROWS):
+            pieces = [prompt[start : start + PREFILL_ROWS] for prompt in prompts]
+            self._prefill_piece(pieces, last)
+        return torch.stack([row for row in last if row is not None])
+
+    def _prefill_piece(
+        self, pieces: Sequence[Sequence[int]], last: list[torch.Tensor | None]
+    ) -> None:
+        n_rows = max(len(piece) for piece in pieces)
+        tokens = np.zeros((len(pieces), n_rows), dtype=np.int64)
+        for b, piece in enumerate(pieces):
+            tokens[b, : len(piece)] = piece
+        depths = np.broadcast_to(np.arange(n_rows), tokens.shape)
+        mask = np.broadcast_to(np.tri(n_rows, dtype=bool), (len(pieces), n_rows, n_rows))
+        ends = sorted({len(piece) - 1 for piece in pieces if len(piece)})
+        logits = self.forward(tokens, depths, mask, ends)
+        for b, piece in enumerate(pieces):
+            if len(piece):
+                last[b] = logits[b, ends.index(len(piece) - 1)]
+                self.lengths[b] += len(piece)
+
+    @torch.inference_mode()
+    def forward(
+        self, tokens: np.ndarray, depths: np.ndarray, mask: np.ndarray, read: Sequence[int]
+    ) -> torch.Tensor:
+        """Run one step. Nothing is committed: :meth:`commit` does that.
+
+        tokens, depths: (B, R), int64; ``depths`` counts from 0 at the first position that
+        is not committed. mask: (B, R, R), bool, row r may see row c. read: the rows whose
+        logits are wanted. Returns (B, len(read), vocab).
+        """
+        n, n_rows = tokens.shape
+        lengths = torch.from_numpy(self.lengths[:n]).to(self._device)
+        rows = torch.arange(n_rows, device=self._device)
+        cache = self._cache
+        cache.slots = lengths[:, None] + rows
+        cache.batch_index = torch.arange(n, device=self._device)[:, None]
+        cache.n_used = int(self.lengths[:n].max()) + n_rows
+        position_ids = lengths[:, None] + torch.from_numpy(depths.copy()).to(self._device)
+        position_ids = position_ids.clamp(max=self._last_position)  # guesses past the end are never kept
+        output = self._model(
+            input_ids=torch.from_numpy(tokens).to(self._device),
+            position_ids=position_ids,
+            attention_mask=self._additive_mask(lengths, mask),
+            logits_to_keep=torch.tensor(list(read), device=self._device),
+            use_cache=True,
+            **{cache_argument(self._model): cache},
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
+    def _additive_mask(self, lengths: torch.Tensor, mask: np.ndarray) -> torch.Tensor:
+        """(B, 1, R, slots in use): 0 where a row may look, the dtype's minimum elsewhere."""
+        n_rows = mask.shape[1]
+        seen = torch.from_numpy(np.ascontiguousarray(mask)).to(self._device)
+        relative = torch.arange(self._cache.n_used, device=self._device) - lengths[:, None]
+        index = relative.clamp(0, n_rows - 1)[:, None, :].expand(-1, n_rows, -1)
+        among = seen.gather(2, index) & ((relative >= 0) & (relative < n_rows))[:, None, :]
+        visible = among | (relative < 0)[:, None, :]
+        lowest = torch.finfo(self._model.dtype).min
+        additive = torch.zeros(visible.shape, dtype=self._model.dtype, device=self._device)
+        return additive.masked_fill_(~visible, lowest)[:, None]
+
+    def commit(self, request: int, path: Sequence[int]) -> None:
+        """Keep the rows ``path`` of a request's last step, in order, as its next tokens."""
+        start = int(self.lengths[request])
+        moved = [(row, at) for at, row in enumerate(path) if row != at]
+        if moved:
+            source = torch.tensor([start + row for row, _ in moved], device=self._device)
+            target = torch.tensor([start + at for _, at in moved], device=self._device)
+            self._cache.move(request, source, target)
+        self.lengths[request] = start + len(path)
+
+    def move_request(self, source: int, target: int) -> None:
+        """Let ``target`` take over ``source``'s tokens: the batch shrinks when requests end."""
+        self._cache.move_request(source, target, int(self.lengths[source]))
+        self.lengths[target] = self.lengths[source]
+
+
+def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, int, int, int, int]:  # noqa: ANN401
+    """(L, B, H, S, D) of the slot cache of a model."""
+    heads = text_config.num_attention_heads
+    size = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
+    kv_heads = getattr(text_config, "num_key_value_heads", None) or heads
+    return text_config.num_hidden_layers, n_requests, kv_heads, n_slots, size
+
+
+def cache_argument(model: Any) -> str:  # noqa: ANN401
+    """Name of the forward's cache argument: ``cache`` from transformers 5.24, else the old one."""
+    import inspect  # noqa: PLC0415
+
+    names = inspect.signature(type(model).forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
+
+
+def check_architecture(config: Any, name: str) -> None:  # noqa: ANN401
+    """Refuse what the slot cache cannot hold. Raises UsageError naming the layer kind.
+
+    config: a transformers configuration. A sliding window would need slots that expire,
+    a recurrent state cannot be rolled back by index.
+    """
+    text_config = config.get_text_config(decoder=True)
+    try:
+        layers = DynamicCache(config=text_config).layers
+        held = [type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer]
+        shape = cache_shape(text_config, 1, 1)
+    except (AttributeError, TypeError, ValueError) as error:
+        held, shape = [f"{type(error).__name__}: {error}"], None
+    recurrent = getattr(text_config, "is_attention_free", False) or hasattr(text_config, "state_size")
+    if held or recurrent or shape is None or getattr(config, "is_encoder_decoder", False):
+        what = held[0] if held else "a recurrent or encoder-decoder cache"
+        msg = (
+            f"model {name!r} ({config.model_type}) keeps its cache as {what}, which the gate's own "
+            "decoders cannot hold; they need full attention in every layer: gate it through "
+            "kind = 'python' or a server instead"
+        )
+        raise UsageError(msg)

@@ -1,0 +1,133 @@
+"""One output as it grows: sampler, stopper, log-probabilities, trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gate.decoders.base import Tap
+from gate.decoders.sampling import Law, Sampler
+from gate.decoders.stopping import Stopper
+from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage
+
+
+class Output:
+    """State of one request between prefill and its last token."""
+
+    def __init__(self, request: Request, tokenizer: Any, tap: Tap | None) -> None:  # noqa: ANN401
+        """``request.prompt`` holds token ids."""
+        self.request = request
+        self.prompt: tuple[int, ...] = tuple(request.prompt)  # type: ignore[arg-type]
+        self._sampler = Sampler(request, self.prompt, seed=0)
+        self._stopper = Stopper(request, tokenizer)
+        self._tap = tap
+        self._steps: list[Step] = []
+        self._chunks: list[Chunk] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._ttft_s: float | None = None
+        self._total_s: float | None = None
+        self._error: str | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """Tokens committed so far."""
+        return self._stopper.ids
+
+    @property
+    def last(self) -> int:
+        """The last committed token."""
+        return self._stopper.ids[-1]
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that may still be committed."""
+        return self.request.max_tokens - len(self.ids)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the output has ended, well or not."""
+        return self._stopper.finish is not None or self._error is not None
+
+    def take(self, logits: torch.Tensor, best: int, peak: float) -> int:
+        """Commit the next token from the logits row at its position; returns it.
+
+        logits: (vocab,), nats. best, peak: its argmax and maximum, found for the whole batch.
+        """
+        if not math.isfinite(peak):
+            self._error = f"the model's logits are not finite at output position {len(self.ids)}"
+            return -1
+        is_plain = self._sampler.is_plain
+        token = best if is_plain else self._sampler.choose(logits, self.ids)
+        if self._tap is not None or self.request.n_logprobs is not None:
+            self._report(logits, token)
+        self._stopper.push(token)
+        return token
+
+    def _report(self, logits: torch.Tensor, token: int) -> None:
+        law = self._sampler.law(logits, self.ids)
+        if self._tap is not None:
+            self._tap(self.request, len(self.ids), law)
+        if self.request.n_logprobs is not None:
+            self._logprobs.append(token_logprob(law, token, self.request))
+
+    def end_step(self, step: Step, now_s: float) -> None:
+        """Record a step that ended ``now_s`` seconds after the request was sent."""
+        self._steps.append(step)
+        if self._ttft_s is None:
+            self._ttft_s = now_s
+        if self.is_finished:
+            self._total_s = now_s
+        if self.request.stream and self._error is None:
+            chunk = self._stopper.stream(now_s)
+            self._chunks += [chunk] if chunk else []
+
+    def generation(self, peak_memory_bytes: int) -> Generation:
+        """Return the finished output."""
+        trace = self._trace(peak_memory_bytes)
+        if self._error is not None or self._stopper.finish is None:
+            return Generation(
+                request_id=self.request.id,
+                repeat=self.request.repeat,
+                finish="error",
+                error=self._error or "the output did not end",
+                trace=trace,
+            )
+        text, ids, tail = self._stopper.result()
+        return Generation(
+            request_id=self.request.id,
+            repeat=self.request.repeat,
+            text=text,
+            token_ids=ids,
+            tail_ids=tail,
+            logprobs=tuple(self._logprobs[: len(ids)]) if self._logprobs else None,
+            logprobs_kind=self.request.logprobs_kind,
+            finish=self._stopper.finish,
+            usage=Usage(n_prompt=len(self.prompt), n_output=len(ids)),
+            trace=trace,
+        )
+
+    def _trace(self, peak_memory_bytes: int) -> Trace:
+        return Trace(
+            ttft_s=self._ttft_s,
+            total_s=self._total_s,
+            device_s=sum(step.wall_s for step in self._steps),
+            peak_memory_bytes=peak_memory_bytes,
+            steps=tuple(self._steps),
+            chunks=tuple(self._chunks),
+        )
+
+
+def token_logprob(law: Law, token: int, request: Request) -> TokenLogprob:
+    """Log-probability of an emitted token and of the likeliest ones, raw or processed as asked."""
+    if request.logprobs_kind == "processed":
+        row = law.processed
+    else:
+        row = law.logits.log_softmax(-1)
+    top: Sequence[tuple[int, float]] = ()
+    if request.n_logprobs:
+        values, ids = row.topk(request.n_logprobs)
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+    return TokenLogprob(token_id=token, logprob=float(row[token]), top=tuple(top))

@@ -1,0 +1,66 @@
+"""Decoders of the user's own, given by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gate.errors import RunError
+from gate.records import DecoderSpec, Generation, Request
+
+if TYPE_CHECKING:
+    from gate.models import LoadedModel
+
+
+class PythonDecoder:
+    """Wraps what ``factory(model, **options)`` returned; its failures become failed requests."""
+
+    def __init__(
+        self, spec: DecoderSpec, model: LoadedModel, factory: Callable[..., Any]
+    ) -> None:
+        """Call the factory. Raises RunError when it does not return a decoder."""
+        options = {k: v for k, v in spec.options.items() if k not in ("noise", "max_batch")}
+        try:
+            self._inner = factory(model, **options)
+        except Exception as error:
+            msg = f"{spec.target}: the factory raised {type(error).__name__}: {error}"
+            raise RunError(msg) from error
+        if not callable(getattr(self._inner, "generate", None)):
+            msg = f"{spec.target}: the factory returned {type(self._inner).__name__}, which has no generate()"
+            raise RunError(msg)
+        self.spec = msgspec.structs.replace(
+            spec,
+            noise=spec.options.get("noise") or getattr(self._inner, "noise", "own"),
+            max_batch=spec.options.get("max_batch") or getattr(self._inner, "max_batch", None),
+        )
+
+    @property
+    def tap(self) -> Any:  # noqa: ANN401 - whatever the decoder takes
+        """The inner decoder's tap, where it has one."""
+        return getattr(self._inner, "tap", None)
+
+    @tap.setter
+    def tap(self, tap: Any) -> None:
+        if hasattr(self._inner, "tap"):
+            self._inner.tap = tap
+
+    @property
+    def has_tap(self) -> bool:
+        """Whether the law used while decoding can be read."""
+        return hasattr(self._inner, "tap")
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Yield what the decoder yields; a crash fails the requests it left unanswered."""
+        open_keys = {(request.id, request.repeat) for request in requests}
+        try:
+            for generation in self._inner.generate(requests):
+                open_keys.discard((generation.request_id, generation.repeat))
+                yield generation
+        except Exception as error:  # noqa: BLE001 - another's code: evidence, not our crash
+            message = f"{type(error).__name__}: {error}"
+        else:
+            message = "the decoder returned nothing for this request"
+        for request_id, repeat in sorted(open_keys):
+            yield Generation(request_id=request_id, repeat=repeat, finish="error", error=message)

@@ -1,0 +1,56 @@
+"""What every surface needs to say about outcomes, so that no two of them disagree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gate.errors import RunError
+from gate.records import Outcome
+
+if TYPE_CHECKING:
+    from gate.records import Decision, Verdict
+
+# The order in which a reader needs them: what stops the release comes first.
+SEVERITY = (
+    Outcome.ERROR,
+    Outcome.FAIL,
+    Outcome.INCONCLUSIVE,
+    Outcome.NOT_JUDGED,
+    Outcome.PASS,
+)
+
+
+def read_outcome(value: str) -> Outcome:
+    """Return ``value`` as an Outcome.
+
+    Errors: RunError for any other word. An outcome nobody knows is never shown as a default.
+    """
+    try:
+        return Outcome(value)
+    except ValueError:
+        allowed = ", ".join(Outcome)
+        message = f"outcome {value!r} is unknown (allowed: {allowed}); run the gate again"
+        raise RunError(message) from None
+
+
+def check_outcomes(decision: Decision) -> None:
+    """Raise RunError where the decision or one of its verdicts has an unknown outcome."""
+    for value in (decision.outcome, decision.content, decision.gain):
+        read_outcome(value)
+    for verdict in decision.verdicts:
+        read_outcome(verdict.outcome)
+
+
+def sort_verdicts(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Return the verdicts, worst first, blocking before non-blocking, else in their order."""
+    return tuple(sorted(verdicts, key=_rank))
+
+
+def stops_release(verdict: Verdict) -> bool:
+    """Tell whether this verdict alone keeps the decision from PASS."""
+    failing = (Outcome.ERROR, Outcome.FAIL, Outcome.INCONCLUSIVE)
+    return verdict.blocking and read_outcome(verdict.outcome) in failing
+
+
+def _rank(verdict: Verdict) -> tuple[bool, int]:
+    return (not stops_release(verdict), SEVERITY.index(read_outcome(verdict.outcome)))

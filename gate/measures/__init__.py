@@ -1,0 +1,1 @@
+"""Measures: paired runs in, comparisons out."""

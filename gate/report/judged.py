@@ -1,0 +1,225 @@
+"""Verdicts as rows: the figures in words, and the interval drawn against its margin."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gate.export.outcomes import sort_verdicts, stops_release
+from gate.records import Outcome
+from gate.report.numbers import (
+    NOT_MEASURED,
+    format_apart,
+    format_difference,
+    format_level,
+    format_number,
+)
+from gate.report.page import CriterionRow, VerdictRow
+from gate.report.plots import Span, Strip, choose_axis, draw_strip, is_drawable
+from gate.report.reading import find_criterion, make_badge
+from gate.report.wording import RULES, describe_group, describe_measure
+
+if TYPE_CHECKING:
+    from gate.records import Comparison, Criterion, Decision, Estimate, Verdict
+
+Limits = tuple[float | None, float | None]
+_COUNTED = (
+    "None may be found: the margin applies to what was counted. The bar shows how large a "
+    "rate could still hide in a sample of this size."
+)
+
+
+def list_verdicts(decision: Decision) -> tuple[VerdictRow, ...]:
+    """Return a row per verdict, worst first."""
+    return tuple(_write_row(decision, verdict) for verdict in sort_verdicts(decision.verdicts))
+
+
+def list_criteria(decision: Decision) -> tuple[CriterionRow, ...]:
+    """Return all criteria written out, each with what it came to."""
+    return tuple(_write_criterion(decision, criterion) for criterion in decision.criteria)
+
+
+def read_unit(comparison: Comparison) -> str:
+    """Return the unit of the difference."""
+    unit = comparison.unit or describe_measure(comparison.measure).unit
+    return "" if unit in {"count", "1"} else unit
+
+
+def is_signed(comparison: Comparison) -> bool:
+    """Tell whether the statistic is a difference, where + and − mean something."""
+    return not describe_measure(comparison.measure).absolute and read_unit(comparison) != "ratio"
+
+
+def make_span(estimate: Estimate) -> Span:
+    """Return the estimate as something to draw."""
+    return Span(point=estimate.statistic, low=estimate.interval[0], high=estimate.interval[1])
+
+
+def find_limits(criterion: Criterion, comparison: Comparison) -> Limits:
+    """Return the lowest and highest value inside the margin."""
+    margin, centre = criterion.margin, 1.0 if read_unit(comparison) == "ratio" else 0.0
+    if criterion.rule == "at_most":
+        return (None, margin)
+    if criterion.rule == "at_least":
+        return (margin, None)
+    size = abs(_read_margin(criterion))
+    if criterion.rule == "non_inferior" and comparison.direction == "higher_is_better":
+        return (centre - size, None)
+    if criterion.rule == "non_inferior" and comparison.direction == "lower_is_better":
+        return (None, centre + size)
+    return (centre - size, centre + size)
+
+
+def write_interval(comparison: Comparison) -> str:
+    """Return the interval and its confidence in words."""
+    estimate = comparison.difference
+    if estimate is None:
+        return NOT_MEASURED
+    write = format_difference if is_signed(comparison) else format_number
+    unit = read_unit(comparison)
+    low, high = (None if end is None else write(end, unit) for end in estimate.interval)
+    return f"{_join_ends(low, high)} ({format_level(estimate.confidence_level)} confidence)"
+
+
+def write_arms(comparison: Comparison) -> str:
+    """Return both arms' own figures in words."""
+    unit = describe_measure(comparison.measure).arms
+    unit = read_unit(comparison) if unit is None else unit
+    baseline, candidate = (
+        format_number(value, unit) for value in (comparison.baseline, comparison.candidate)
+    )
+    return f"baseline {baseline}, candidate {candidate}"
+
+
+def draw_criterion(criterion: Criterion | None, comparison: Comparison | None) -> Strip | None:
+    """Return the interval against its margin; None where there is nothing to draw."""
+    if criterion is None or comparison is None or comparison.difference is None:
+        return None
+    span = make_span(comparison.difference)
+    limits = find_limits(criterion, comparison)
+    ends = [end for end in limits if end is not None]
+    if not is_drawable(span) or not all(math.isfinite(end) for end in ends):
+        return None
+    centre = 1.0 if read_unit(comparison) == "ratio" else 0.0
+    axis = choose_axis([span], [*ends, centre])
+    margins = [(end, f"margin {_write_on_axis(end, comparison)}") for end in ends[-1:]]
+    margins = [*((end, _write_on_axis(end, comparison)) for end in ends[:-1]), *margins]
+    reference = None if centre in ends else (centre, _write_on_axis(centre, comparison))
+    return draw_strip(span, axis, limits, margins, reference)
+
+
+def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
+    criterion, comparison = find_criterion(decision, verdict), verdict.comparison
+    strip = draw_criterion(criterion, comparison)
+    estimate = _write_estimate(criterion, comparison)
+    rule = _write_rule(criterion, comparison)
+    interval = write_interval(comparison) if comparison else NOT_MEASURED
+    return VerdictRow(
+        badge=make_badge(verdict.outcome),
+        blocking=verdict.blocking,
+        stops=stops_release(verdict),
+        half=verdict.half,
+        criterion=verdict.criterion,
+        group=describe_group(verdict.group),
+        meaning=describe_measure(comparison.measure).meaning if comparison else "",
+        reason=verdict.reason,
+        rule=rule,
+        rationale=criterion.rationale if criterion else "",
+        estimate=estimate,
+        interval=interval,
+        arms=write_arms(comparison) if comparison else "",
+        method=_write_method(comparison),
+        strip=strip,
+        picture=f"Estimate {estimate}, interval {interval}; {rule}.",
+        remarks=_list_remarks(verdict, criterion),
+    )
+
+
+def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) -> str:
+    if comparison is None or comparison.difference is None:
+        return NOT_MEASURED
+    margin = math.nan if criterion is None else _read_margin(criterion)
+    return format_apart(
+        comparison.difference.statistic,
+        margin,
+        read_unit(comparison),
+        signed=is_signed(comparison),
+    )
+
+
+def _write_rule(criterion: Criterion | None, comparison: Comparison | None) -> str:
+    if criterion is None:
+        return "criterion not recorded"
+    words = RULES.get(criterion.rule, "margin {margin}")
+    return words.format(margin=_write_margin(criterion, comparison))
+
+
+def _write_margin(criterion: Criterion, comparison: Comparison | None) -> str:
+    if comparison is None:
+        unit, signed = describe_measure(criterion.measure).unit, False
+    else:
+        unit, signed = read_unit(comparison), is_signed(comparison)
+    margin = _read_margin(criterion)
+    absolute = criterion.rule in {"at_most", "at_least"}
+    if signed and not absolute:
+        return format_difference(abs(margin), unit).lstrip("+")
+    return format_difference(margin, unit) if signed else format_number(margin, unit)
+
+
+def _read_margin(criterion: Criterion) -> float:
+    return max(criterion.margin, criterion.floor) if criterion.rule == "alarm" else criterion.margin
+
+
+def _write_on_axis(value: float, comparison: Comparison) -> str:
+    write = format_difference if is_signed(comparison) else format_number
+    return write(value, read_unit(comparison))
+
+
+def _write_method(comparison: Comparison | None) -> str:
+    if comparison is None or comparison.difference is None:
+        return ""
+    estimate = comparison.difference
+    pvalue = "" if estimate.pvalue is None else f", p = {format_number(estimate.pvalue)}"
+    return f"{estimate.method}, n = {format_number(estimate.n)}{pvalue}"
+
+
+def _list_remarks(verdict: Verdict, criterion: Criterion | None) -> tuple[str, ...]:
+    comparison = verdict.comparison
+    remarks = []
+    if criterion and criterion.rule == "at_most" and criterion.margin == 0 and comparison:
+        remarks.append(_COUNTED)
+    if comparison and comparison.note:
+        remarks.append(comparison.note)
+    if comparison and comparison.detectable:
+        remarks.append(f"This sample can show: {comparison.detectable}")
+    if comparison and comparison.n_dropped:
+        remarks.append(f"{format_number(comparison.n_dropped)} pairs were dropped.")
+    if verdict.outcome == Outcome.NOT_JUDGED and not verdict.reason:
+        remarks.append("No reason was recorded.")
+    return tuple(remarks)
+
+
+def _join_ends(low: str | None, high: str | None) -> str:
+    if low is None and high is None:
+        return "unbounded"
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"{low} to {high}"
+
+
+def _write_criterion(decision: Decision, criterion: Criterion) -> CriterionRow:
+    verdicts = [one for one in decision.verdicts if one.criterion == criterion.name]
+    comparison = verdicts[0].comparison if verdicts else None
+    came_to = [f"{one.outcome} ({describe_group(one.group)})" for one in verdicts]
+    return CriterionRow(
+        name=criterion.name,
+        measure=describe_measure(criterion.measure).title,
+        groups=describe_group(criterion.groups).replace("_", " "),
+        rule=_write_rule(criterion, comparison),
+        floor=format_number(criterion.floor) if criterion.floor else "none",
+        level=format_level(criterion.confidence_level),
+        min_pairs=format_number(criterion.min_pairs),
+        blocking="yes" if criterion.blocking else "no",
+        rationale=criterion.rationale,
+        came_to="; ".join(came_to) or "no verdict",
+    )

@@ -1,0 +1,196 @@
+"""What the template prints, as frozen view records: text and geometry, nothing to compute."""
+
+from __future__ import annotations
+
+from gate.records import Record
+from gate.report.plots import Strip  # noqa: TC001 - msgspec reads the annotations
+
+
+class Badge(Record):
+    """An outcome with what shows it besides its colour."""
+
+    outcome: str
+    icon: str
+    words: str
+
+
+class Half(Record):
+    """The content or the gain of the decision."""
+
+    title: str
+    question: str
+    badge: Badge
+    summary: str
+
+
+class PairRow(Record):
+    """A fact about both arms. ``mark`` says what a difference means; empty: they agree."""
+
+    name: str
+    baseline: str
+    candidate: str
+    mark: str = ""
+    alarming: bool = False
+
+
+class VerdictRow(Record):
+    """A verdict with its figures, its drawing and the criterion behind it."""
+
+    badge: Badge
+    blocking: bool
+    stops: bool
+    half: str
+    criterion: str
+    group: str
+    meaning: str
+    reason: str
+    rule: str
+    rationale: str
+    estimate: str
+    interval: str
+    arms: str
+    method: str
+    strip: Strip | None
+    picture: str  # the drawing in words
+    remarks: tuple[str, ...]
+
+
+class SpeedRow(Record):
+    """The speed of one request class, with what was accepted there."""
+
+    name: str
+    speedup: str
+    interval: str
+    times: str
+    strip: Strip | None
+    picture: str
+    accepted: str
+    share: str
+    per_forward: str
+    badge: Badge | None
+    warning: str
+
+
+class DeltaRow(Record):
+    """The score of one task in both arms."""
+
+    name: str
+    baseline: str
+    candidate: str
+    delta: str
+    interval: str
+    strip: Strip | None
+    picture: str
+    counts: str
+    detectable: str
+    badge: Badge | None
+
+
+class ForkCard(Record):
+    """A fork, token by token."""
+
+    kind: str
+    kind_meaning: str
+    request_id: str
+    task: str
+    request_class: str
+    position: str
+    before: str
+    token_baseline: str
+    token_candidate: str
+    after_baseline: str
+    after_candidate: str
+    prompt: str
+    gap: str
+    regret_baseline: str
+    regret_candidate: str
+    evidence: str
+    score: str
+    opened: bool
+
+
+class Flip(Record):
+    """An answer whose behaviour label changed."""
+
+    request_id: str
+    baseline_label: str
+    candidate_label: str
+    baseline_text: str
+    candidate_text: str
+
+
+class GuardRow(Record):
+    """A behaviour guard, with the answers it flagged."""
+
+    name: str
+    baseline: str
+    candidate: str
+    difference: str
+    badge: Badge | None
+    flips: tuple[Flip, ...]
+    flips_remark: str
+
+
+class Table(Record):
+    """Rows of text under a head; the first cell of a row names it."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remark: str = ""
+
+
+class CriterionRow(Record):
+    """A criterion as it was written down before the run, and what it came to."""
+
+    name: str
+    measure: str
+    groups: str
+    rule: str
+    floor: str
+    level: str
+    min_pairs: str
+    blocking: str
+    rationale: str
+    came_to: str
+
+
+class Page(Record):
+    """The whole page."""
+
+    title: str
+    run_id: str
+    created_at: str
+    expires_at: str
+    badge: Badge
+    headline: str
+    reason: str
+    next_step: str
+    halves: tuple[Half, ...]
+    claim: str
+    claim_meaning: str
+    purpose: str
+    purpose_meaning: str
+    alerts: tuple[str, ...]
+    notes: tuple[str, ...]
+    arms: tuple[PairRow, ...]
+    stopping: tuple[VerdictRow, ...]
+    others: tuple[VerdictRow, ...]
+    no_verdicts: str
+    speed: tuple[SpeedRow, ...]
+    speed_remark: str
+    forks: tuple[ForkCard, ...]
+    forks_remark: str
+    fork_kinds: tuple[str, ...]
+    fork_classes: tuple[str, ...]
+    tasks: tuple[DeltaRow, ...]
+    divergence: Table
+    guards: tuple[GuardRow, ...]
+    serving: Table
+    failures: Table
+    sensitivity: Table
+    provenance: tuple[PairRow, ...]
+    criteria: tuple[CriterionRow, ...]
+    waivers: Table
+    surface: Table
+    comparisons: Table

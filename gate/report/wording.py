@@ -1,0 +1,181 @@
+"""The words of the page: what outcomes, measures, rules and fork kinds mean to a reader."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gate.records import Outcome
+
+
+class Measure(NamedTuple):
+    """How a measure is shown. ``arms``: the unit of the two arms where not the difference's."""
+
+    title: str
+    meaning: str
+    unit: str = ""
+    arms: str | None = None
+    absolute: bool = False  # the statistic belongs to the candidate, not to a difference
+
+
+MEASURES = {
+    "token_defects": Measure(
+        "Token defects",
+        "tokens the model itself would not have chosen, by more than arithmetic noise explains",
+        "share",
+        "",
+        absolute=True,
+    ),
+    "token_unexplained": Measure(
+        "Unexplained tokens",
+        "tokens slightly beyond the noise, compared with the baseline's own number",
+        "share",
+        "",
+    ),
+    "flip_rate": Measure(
+        "Flip rate",
+        "how often an emitted token is not the model's first choice, candidate minus baseline",
+        "share",
+    ),
+    "termination": Measure(
+        "Endings", "outputs that stop too early, too late or in the wrong place", "share", "",
+        absolute=True,
+    ),
+    "exercised": Measure(
+        "Exercised",
+        "whether the candidate's guesses were used at all; otherwise it is the baseline in disguise",
+        absolute=True,
+    ),
+    "conformance": Measure(
+        "Conformance",
+        "synthetic requests with stop strings, penalties, seeds and limits that must be honoured",
+        absolute=True,
+    ),
+    "error_rate": Measure("Error rate", "requests that failed", "share"),
+    "dropped_pairs": Measure(
+        "Dropped pairs", "requests that could not be compared", "share", absolute=True
+    ),
+    "divergence": Measure(
+        "Divergence",
+        "distance between the token law the candidate used and the model's own",
+        "nats",
+        absolute=True,
+    ),
+    "task_delta": Measure("Task score", "evaluation score, candidate minus baseline", "share"),
+    "guard_flips": Measure("Behaviour", "answers whose behaviour label changed", "share"),
+    "time_ratio": Measure(
+        "Time per request", "candidate's time over the baseline's; below 1 is faster", "ratio", "s"
+    ),
+    "tokens_per_second": Measure("Tokens per second", "speed of generation", "tokens/s"),
+    "ttft": Measure("Time to first token", "wait before the first token", "s"),
+    "acceptance": Measure("Acceptance", "share of the guessed tokens that were kept", "share"),
+}
+
+OUTCOME_WORDS = {
+    Outcome.PASS: "passed",
+    Outcome.FAIL: "failed",
+    Outcome.INCONCLUSIVE: "not enough evidence",
+    Outcome.ERROR: "could not be judged",
+    Outcome.NOT_JUDGED: "not judged",
+}
+OUTCOME_ICONS = {
+    Outcome.PASS: "✓",
+    Outcome.FAIL: "✕",
+    Outcome.INCONCLUSIVE: "?",
+    Outcome.ERROR: "!",
+    Outcome.NOT_JUDGED: "–",
+}
+
+CLAIMS = {
+    "lossless": "promises the same output as the baseline, token for token",
+    "bounded": "allows a loss, within limits declared beforehand",
+    "control": "the same decoder on both sides, to check the gate itself",
+}
+PURPOSES = {
+    "release": "content and gain must both pass",
+    "content": "judges the answers only; the gain is shown, not judged",
+}
+
+RULES = {
+    "non_inferior": "may not be worse by more than {margin}",
+    "equivalent": "may not differ by more than {margin}, either way",
+    "at_most": "must stay at or below {margin}",
+    "at_least": "must reach {margin} or more",
+    "alarm": "alarm beyond {margin}, if chance cannot explain it",
+}
+
+FORK_KINDS = {
+    "defect": "Defect: not a token the model would have chosen",
+    "unexplained": "Unexplained: slightly beyond what noise explains",
+    "tie": "Tie: both tokens are within arithmetic noise",
+    "exact": "Exact: the token is the model's own choice",
+    "unscored": "Unscored: the referee has no evidence here",
+}
+FORK_ORDER = ("defect", "unexplained", "unscored", "tie", "exact")
+
+GROUPS = {"all": "all requests", "baseline": "the baseline", "candidate": "the candidate"}
+
+DIVERGENCE_LIMIT = (
+    "This measure sees faults in arithmetic, cache, mask and position. It cannot see a decoder "
+    "that accepts guesses it should reject; the token certificate does that."
+)
+BASELINE_BROKEN = (
+    "The baseline failed its own certificate: {count} of its tokens are not what the model would "
+    "have chosen. The ruler is bent, so nothing can be said about the candidate. "
+    "Repair the baseline first; this is not evidence against the candidate."
+)
+NOT_COVERED = (
+    "No guess was accepted in the class {name}: the new decoder did nothing there, "
+    "and the claim does not cover it."
+)
+ACCEPTANCE_UNKNOWN = "For {count} requests the decoder does not say what it accepted."
+NO_VERDICTS = "No criterion was judged. No evidence is never a pass."
+
+
+def describe_measure(name: str) -> Measure:
+    """Return how to show measure ``name``; one nobody described keeps its own name."""
+    return MEASURES.get(name, Measure(name.replace("_", " "), ""))
+
+
+def describe_fork(kind: str) -> str:
+    """Return what a fork's kind means; one nobody described keeps its own name."""
+    return FORK_KINDS.get(kind, kind)
+
+
+def describe_group(name: str) -> str:
+    """Return the group's name as a reader says it."""
+    return GROUPS.get(name, name)
+
+
+def write_headline(outcome: Outcome, purpose: str, claim: str) -> str:
+    """Return what the outcome means for the person who signs."""
+    if outcome == Outcome.PASS:
+        return _write_pass(purpose, claim)
+    headlines = {
+        Outcome.FAIL: "Do not ship: the evidence is against this change",
+        Outcome.INCONCLUSIVE: "Do not ship yet: there is not enough evidence",
+        Outcome.ERROR: "Do not ship: the gate could not judge this run",
+        Outcome.NOT_JUDGED: "Do not ship: nothing was judged",
+    }
+    return headlines[outcome]
+
+
+def _write_pass(purpose: str, claim: str) -> str:
+    if claim == "control":
+        return "The control behaved: the gate raised no false alarm"
+    if purpose == "release":
+        return "Ready to sign: the answers held and the gain is real"
+    return "The answers held. Whether it pays was not judged"
+
+
+def write_next_step(outcome: Outcome, purpose: str) -> str:
+    """Return what to do now, in one sentence."""
+    if outcome == Outcome.PASS and purpose == "release":
+        return "Read the limits below, then sign."
+    steps = {
+        Outcome.PASS: "To ship, run the gate again with purpose “release”, so the gain is judged too.",
+        Outcome.FAIL: "Send it back with this page: the failing criteria and the forks show where to look.",
+        Outcome.INCONCLUSIVE: "Send it back for a larger run: each criterion says what is missing.",
+        Outcome.ERROR: "Send it back: repair what is named above, then run the gate again.",
+        Outcome.NOT_JUDGED: "Send it back: run the gate again with criteria.",
+    }
+    return steps[outcome]
