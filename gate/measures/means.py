@@ -1,4 +1,4 @@
-"""Paired means, ratios and percentiles, with intervals that hold their level.
+"""Paired means and ratios, with intervals that hold their level.
 
 Conventions (sides, NaN, bad input) are those of ``stats.py``.
 """
@@ -13,25 +13,21 @@ from scipy import stats as dist
 
 from gate.measures.stats import (
     FloatArray,
-    Limits,
     Side,
     binomial_limits,
     check_pair,
     check_vector,
-    cluster_labels,
     flip_limits,
     keep_side,
     name_method,
+    sum_by_cluster,
     tail_probability,
 )
 from gate.records import Estimate
 
-MIN_CLUSTERS = 8  # below, CR1 with t(G - 1) does not hold its level
+MIN_CLUSTERS = 8  # below, a cluster-robust interval does not hold its level
 SPARSE = 20  # with fewer nonzero differences (and most of them zero) a t interval undercovers
 _ROUNDING = 1e-12  # spread below this share of the values is rounding, not evidence
-
-
-# --------------------------------------------------------------- paired means
 
 
 def paired_mean_difference(
@@ -56,8 +52,14 @@ def paired_mean_difference(
     _check_range(values, score_range)
     if values.size == 1:
         return _unbounded(values, confidence_level, side, "one pair, nothing to judge spread from")
-    sizes = np.ones(values.size)
-    return _estimate_mean(values, sizes, confidence_level, side, score_range, "paired t")
+    return _estimate_mean(
+        values,
+        np.ones(values.size),
+        confidence_level,
+        side,
+        score_range=score_range,
+        name="paired t",
+    )
 
 
 def clustered_mean_difference(
@@ -67,21 +69,23 @@ def clustered_mean_difference(
     side: Side = "two-sided",
     score_range: float | None = None,
 ) -> Estimate:
-    """Return the mean of paired differences with a cluster-robust interval, CR1 with t(G-1).
+    """Return the mean of paired differences with a cluster-robust interval.
 
-    diffs, clusters: (n,), a key for each difference. Fewer than 8 clusters: unbounded and
-    without p-value, and ``method`` says why. The other rules are those of
-    ``paired_mean_difference`` with clusters in the place of pairs. Cameron and Miller (2015).
+    diffs, clusters: (n,), a key for each difference. Clusters of one size: CR1 with t(G-1).
+    Uneven ones, where CR1 undercovers: CR3 (jackknife) with t(1 / sum h^2 - 1), h the
+    clusters' shares of n, which is the same where they are even. Fewer than 8 clusters:
+    unbounded and without p-value, and ``method`` says why. The other rules are those of
+    ``paired_mean_difference`` with clusters for pairs. Cameron and Miller (2015).
     """
     values = check_vector(diffs, "diffs")
     _check_range(values, score_range)
-    labels = cluster_labels(clusters, values.size)
-    sums, sizes = np.bincount(labels, weights=values), np.bincount(labels).astype(np.float64)
+    sums, sizes = (sum_by_cluster(v, clusters) for v in (values, np.ones(values.size)))
     if sums.size < MIN_CLUSTERS:
-        name = f"CR1 needs {MIN_CLUSTERS} clusters, has {sums.size}"
+        name = f"cluster-robust needs {MIN_CLUSTERS} clusters, has {sums.size}"
         return _unbounded(values, confidence_level, side, name)
-    name = f"CR1 over {sums.size} clusters with t({sums.size - 1})"
-    return _estimate_mean(sums, sizes, confidence_level, side, score_range, name)
+    name = f"{'CR3' if np.ptp(sizes) else 'CR1'} over {sums.size} clusters"
+    name += f" with t({effective_df(sizes):.3g})"
+    return _estimate_mean(sums, sizes, confidence_level, side, score_range=score_range, name=name)
 
 
 def _check_range(values: FloatArray, score_range: float | None) -> None:
@@ -107,20 +111,22 @@ def _estimate_mean(
     sizes: FloatArray,
     confidence_level: float,
     side: Side,
+    *,
     score_range: float | None,
     name: str,
 ) -> Estimate:
     """Mean of sum(sums) / sum(sizes) over G units (pairs or clusters), sums and sizes (G,)."""
     mean = float(sums.sum() / sizes.sum())
-    std_error = _cluster_std_error(sums - mean * sizes, sizes)
+    std_error = float(cluster_std_error(sums - mean * sizes, sizes))
     tail = tail_probability(confidence_level, side)
     if std_error <= _ROUNDING * float(np.abs(sums).max()):
         limits = _limits_without_spread(mean, sizes, score_range, tail)
         name, pvalue = f"{name}; no spread, binomial rule", _sign_pvalue(mean, sums.size)
     else:
-        limits = _t_limits(mean, std_error, sums.size, tail)
-        limits = _widen_when_sparse(limits, sums / sizes.mean(), tail)
-        pvalue = float(2.0 * dist.t.sf(abs(mean) / std_error, sums.size - 1))
+        df = effective_df(sizes)
+        half = float(dist.t.isf(tail, df)) * std_error
+        limits = widen_when_sparse((mean - half, mean + half), sums / sizes.mean(), tail)
+        pvalue = float(2.0 * dist.t.sf(abs(mean) / std_error, df))
     return Estimate(
         statistic=mean,
         interval=keep_side(min(limits[0], mean), max(limits[1], mean), side),
@@ -131,15 +137,19 @@ def _estimate_mean(
     )
 
 
-def _cluster_std_error(residuals: FloatArray, sizes: FloatArray) -> float:
-    """CR1: sqrt(G/(G-1) sum r_g^2) / n; singletons give the usual s / sqrt(n)."""
-    g = residuals.size
-    return float(np.sqrt(g / (g - 1) * (residuals**2).sum()) / sizes.sum())
+def cluster_std_error(residuals: FloatArray, sizes: FloatArray) -> FloatArray:
+    """Return the CR3 standard error of sum(sums) / n. residuals: (G, ...), sizes: (G,).
+
+    sqrt((G-1)/G sum (r_g / (1 - h_g))^2) / n; one size: CR1; one each: s / sqrt(n).
+    """
+    g, n = sizes.size, sizes.sum()
+    spread = residuals.T / (1.0 - sizes / n)
+    return np.asarray(np.sqrt((g - 1) / g * (spread**2).sum(axis=-1)) / n)
 
 
-def _t_limits(mean: float, std_error: float, n_units: int, tail: float) -> tuple[float, float]:
-    half = float(dist.t.isf(tail, n_units - 1)) * std_error
-    return mean - half, mean + half
+def effective_df(sizes: FloatArray) -> float:
+    """Return 1 / sum h^2 - 1, h the shares of n: G - 1 for clusters of one size."""
+    return max(0.1, float(sizes.sum() ** 2 / (sizes**2).sum()) - 1.0)
 
 
 def _limits_without_spread(
@@ -157,10 +167,10 @@ def _sign_pvalue(mean: float, n_units: int) -> float:
     return 1.0 if mean == 0.0 else min(1.0, 2.0 * 0.5**n_units)
 
 
-def _widen_when_sparse(
+def widen_when_sparse(
     limits: tuple[float, float], units: FloatArray, tail: float
 ) -> tuple[float, float]:
-    """Hull with the limits for flips as large as the largest unit, where most units are zero."""
+    """Return the hull with limits for flips of the largest size, where most units are zero."""
     n_up, n_down = int((units > 0.0).sum()), int((units < 0.0).sum())
     if n_up + n_down >= SPARSE or 2 * (n_up + n_down) >= units.size:
         return limits
@@ -246,50 +256,3 @@ def geometric_mean_ratio(
         method=name_method("geometric mean of ratios, t on logs", side),
         pvalue=logs.pvalue,
     )
-
-
-# ---------------------------------------------------------------- percentiles
-
-
-def percentile_with_interval(
-    values: npt.ArrayLike,
-    q: float,
-    confidence_level: float = 0.95,
-    side: Side = "two-sided",
-) -> Estimate:
-    """Return the q-quantile (an observed value) with its order-statistic interval.
-
-    values: (n,), q in (0, 1). A limit that no order statistic can give is None: an upper
-    95% bound of the 99th percentile needs n >= 299 (one-sided; two-sided 368). Distribution
-    free; David and Nagaraja, Order Statistics, 7.1.
-    """
-    ordered = np.sort(check_vector(values, "values"))
-    if not 0.0 < q < 1.0:
-        msg = f"q is {q}; it must lie between 0 and 1"
-        raise ValueError(msg)
-    n, rank = ordered.size, math.ceil(ordered.size * (q - _ROUNDING))
-    rank_low, rank_high = _quantile_ranks(n, q, tail_probability(confidence_level, side))
-    rank_low, rank_high = min(rank_low, rank), max(rank_high, rank)
-    limits: Limits = (
-        float(ordered[rank_low - 1]) if rank_low >= 1 and side != "upper" else None,
-        float(ordered[rank_high - 1]) if rank_high <= n and side != "lower" else None,
-    )
-    return Estimate(
-        statistic=float(ordered[rank - 1]),
-        interval=limits,
-        confidence_level=confidence_level,
-        n=n,
-        method=name_method("order statistics", side),
-    )
-
-
-def _quantile_ranks(n: int, q: float, tail: float) -> tuple[int, int]:
-    """Ranks from 1 whose values bound the quantile; 0 and n + 1 stand for no bound.
-
-    The largest l with P(Bin(n, q) <= l - 1) <= tail, the smallest u with
-    P(Bin(n, q) >= u) <= tail.
-    """
-    counts = np.arange(n + 1)
-    rank_low = int((dist.binom.cdf(counts, n, q) <= tail).sum())
-    rank_high = int((dist.binom.sf(counts, n, q) > tail).sum()) + 1
-    return rank_low, rank_high

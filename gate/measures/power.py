@@ -7,13 +7,16 @@ Levels are per side, as in ``stats.py``.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import optimize
 from scipy import stats as dist
 
 from gate.measures.stats import Side, tail_probability
-from gate.records import Estimate
+
+if TYPE_CHECKING:
+    from gate.records import Estimate
 
 _MAX_N = 10**9
 

@@ -1,7 +1,7 @@
-"""Paired statistics on arrays: proportions, paired flips, many tests at once.
+"""Paired statistics on arrays: proportions, paired flips, percentiles, many tests at once.
 
-Knows no tokens. ``means.py`` holds means, ratios and percentiles, ``resampling.py`` what
-compares by permutation or by distribution, ``power.py`` what a number of items can show.
+Knows no tokens. ``means.py`` holds means and ratios, ``resampling.py`` and
+``distributions.py`` what draws random numbers, ``power.py`` what n items can show.
 
 Confidence levels are per side: ``confidence_level=0.95`` with ``side="upper"`` or
 ``"lower"`` is a one-sided 95% bound; ``"two-sided"`` leaves 2.5% on each side, so the
@@ -76,6 +76,12 @@ def cluster_labels(clusters: npt.ArrayLike, n: int) -> npt.NDArray[np.intp]:
         msg = f"clusters has shape {keys.shape}; it must hold one key for each of {n} values"
         raise ValueError(msg)
     return np.unique(keys, return_inverse=True)[1]
+
+
+def sum_by_cluster(values: FloatArray, clusters: npt.ArrayLike) -> FloatArray:
+    """Return the sum of each cluster's values, (G,)."""
+    labels = cluster_labels(clusters, values.size)
+    return np.bincount(labels, weights=values).astype(np.float64)
 
 
 def name_method(name: str, side: Side) -> str:
@@ -214,6 +220,53 @@ def paired_binary_difference(
         method=name_method("paired flips, MOVER on Clopper-Pearson", side),
         pvalue=mcnemar_pvalue(n_gained, n_lost),
     )
+
+
+# ---------------------------------------------------------------- percentiles
+
+
+def percentile_with_interval(
+    values: npt.ArrayLike,
+    q: float,
+    confidence_level: float = 0.95,
+    side: Side = "two-sided",
+) -> Estimate:
+    """Return the q-quantile (an observed value) with its order-statistic interval.
+
+    values: (n,), q in (0, 1). A limit that no order statistic can give is None: an upper
+    95% bound of the 99th percentile needs n >= 299 (one-sided; two-sided 368). Distribution
+    free; David and Nagaraja, Order Statistics, 7.1.
+    """
+    ordered = np.sort(check_vector(values, "values"))
+    if not 0.0 < q < 1.0:
+        msg = f"q is {q}; it must lie between 0 and 1"
+        raise ValueError(msg)
+    n, rank = ordered.size, math.ceil(ordered.size * (q - 1e-12))
+    rank_low, rank_high = _quantile_ranks(n, q, tail_probability(confidence_level, side))
+    rank_low, rank_high = min(rank_low, rank), max(rank_high, rank)
+    limits: Limits = (
+        float(ordered[rank_low - 1]) if rank_low >= 1 and side != "upper" else None,
+        float(ordered[rank_high - 1]) if rank_high <= n and side != "lower" else None,
+    )
+    return Estimate(
+        statistic=float(ordered[rank - 1]),
+        interval=limits,
+        confidence_level=confidence_level,
+        n=n,
+        method=name_method("order statistics", side),
+    )
+
+
+def _quantile_ranks(n: int, q: float, tail: float) -> tuple[int, int]:
+    """Ranks from 1 whose values bound the quantile; 0 and n + 1 stand for no bound.
+
+    The largest l with P(Bin(n, q) <= l - 1) <= tail, the smallest u with
+    P(Bin(n, q) >= u) <= tail.
+    """
+    counts = np.arange(n + 1)
+    rank_low = int((stats.binom.cdf(counts, n, q) <= tail).sum())
+    rank_high = int((stats.binom.sf(counts, n, q) > tail).sum()) + 1
+    return rank_low, rank_high
 
 
 # ------------------------------------------------------- many tests at once
