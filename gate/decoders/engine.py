@@ -157,7 +157,7 @@ class Engine:
     def _additive_mask(self, lengths: torch.Tensor, mask: np.ndarray) -> torch.Tensor:
         """(B, 1, R, slots in use): 0 where a row may look, the dtype's minimum elsewhere."""
         n_rows = mask.shape[1]
-        seen = torch.from_numpy(np.ascontiguousarray(mask)).to(self._device)
+        seen = torch.from_numpy(np.array(mask)).to(self._device)
         relative = torch.arange(self._cache.n_used, device=self._device) - lengths[:, None]
         index = relative.clamp(0, n_rows - 1)[:, None, :].expand(-1, n_rows, -1)
         among = seen.gather(2, index) & ((relative >= 0) & (relative < n_rows))[:, None, :]

@@ -8,7 +8,7 @@ from gate.errors import RunError
 from gate.records import Outcome
 
 if TYPE_CHECKING:
-    from gate.records import Decision, Verdict
+    from gate.records import Decision, Fork, Verdict
 
 # The order in which a reader needs them: what stops the release comes first.
 SEVERITY = (
@@ -18,6 +18,8 @@ SEVERITY = (
     Outcome.NOT_JUDGED,
     Outcome.PASS,
 )
+
+FORK_KINDS = ("defect", "unexplained", "unscored", "tie", "exact")  # gravest first
 
 
 def read_outcome(value: str) -> Outcome:
@@ -44,6 +46,12 @@ def check_outcomes(decision: Decision) -> None:
 def sort_verdicts(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
     """Return the verdicts, worst first, blocking before non-blocking, else in their order."""
     return tuple(sorted(verdicts, key=_rank))
+
+
+def sort_forks(forks: tuple[Fork, ...]) -> tuple[Fork, ...]:
+    """Return the forks, gravest kind first (an unknown kind counts as grave), else in order."""
+    ranks = {kind: rank for rank, kind in enumerate(FORK_KINDS)}
+    return tuple(sorted(forks, key=lambda fork: ranks.get(fork.kind, 0)))
 
 
 def stops_release(verdict: Verdict) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gate.export.outcomes import check_outcomes, sort_verdicts, stops_release
-from gate.export.text import to_line
+from gate.export.outcomes import check_outcomes, sort_forks, sort_verdicts, stops_release
+from gate.export.text import show_spaces, to_line
 from gate.records import Outcome
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MARKS = {
     Outcome.NOT_JUDGED: "⚪",
 }
 N_FORKS = 5
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]()+\-!|~$:=#])")
+_PUNCTUATION = re.compile(r"([\\`*_\[\]()!|~$#]|^[-+=]|:(?=[\w+-]+:)|(?<=^\d)[.)])")
 # Renderers link these after markdown is done, so a backslash does not stop them.
 _LINKED = re.compile(r"@|(?<=#)|(?<=www)|(?<=:)(?=//)|(?<=[Gg][Hh]-)")
 _ZERO_WIDTH_SPACE = "\u200b"
@@ -90,7 +90,7 @@ def _write_verdict(verdict: Verdict) -> tuple[str, ...]:
 def _write_forks(forks: tuple[Fork, ...]) -> str:
     if not forks:
         return ""
-    rows = (_write_fork(fork) for fork in forks[:N_FORKS])
+    rows = (_write_fork(fork) for fork in sort_forks(forks)[:N_FORKS])
     head = ("Request", "Position", "Kind", "Baseline token", "Candidate token")
     table = _write_table(head, rows)
     return f"**First forks** ({min(N_FORKS, len(forks))} of {len(forks)} shown)\n\n{table}"
@@ -98,7 +98,7 @@ def _write_forks(forks: tuple[Fork, ...]) -> str:
 
 def _write_fork(fork: Fork) -> tuple[str, ...]:
     tokens = (fork.token_baseline, fork.token_candidate)
-    texts = (escape_markdown(token.text, 40) if token else "(no token)" for token in tokens)
+    texts = (escape_markdown(show_spaces(token.text), 40) if token else "(no token)" for token in tokens)
     request = escape_markdown(fork.request_id, 80)
     return (request, str(fork.position), escape_markdown(fork.kind), *texts)
 

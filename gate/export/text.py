@@ -8,6 +8,7 @@ before its own escaping, so that what a reader sees is what was there.
 from __future__ import annotations
 
 KEPT = "\n\t"
+_SPACES = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})
 
 
 def show_hidden(text: str, keep: str = KEPT) -> str:
@@ -19,6 +20,11 @@ def show_hidden(text: str, keep: str = KEPT) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+
+
+def show_spaces(text: str) -> str:
+    """Return ``text`` with its blanks, line breaks and tabs drawn, as a single token needs."""
+    return text.translate(_SPACES)
 
 
 def clip(text: str, limit: int) -> str:

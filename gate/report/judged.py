@@ -102,10 +102,17 @@ def draw_criterion(criterion: Criterion | None, comparison: Comparison | None) -
         return None
     centre = 1.0 if read_unit(comparison) == "ratio" else 0.0
     axis = choose_axis([span], [*ends, centre])
-    margins = [(end, f"margin {_write_on_axis(end, comparison)}") for end in ends[-1:]]
-    margins = [*((end, _write_on_axis(end, comparison)) for end in ends[:-1]), *margins]
+    margins = _label_margins(ends, comparison)
     reference = None if centre in ends else (centre, _write_on_axis(centre, comparison))
     return draw_strip(span, axis, limits, margins, reference)
+
+
+def _label_margins(ends: list[float], comparison: Comparison) -> list[tuple[float, str]]:
+    """Return the margins with their labels; the last one is also named."""
+    labels = [_write_on_axis(end, comparison) for end in ends]
+    if len(ends) == 2 and ends[0] == -ends[1]:
+        return [(ends[0], labels[0]), (ends[1], f"margin ±{labels[1].lstrip('+')}")]
+    return [*zip(ends[:-1], labels, strict=False), (ends[-1], f"margin {labels[-1]}")]
 
 
 def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
@@ -130,7 +137,7 @@ def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
         arms=write_arms(comparison) if comparison else "",
         method=_write_method(comparison),
         strip=strip,
-        picture=f"Estimate {estimate}, interval {interval}; {rule}.",
+        picture=f"Estimate {estimate}, {interval}; it {rule}.",
         remarks=_list_remarks(verdict, criterion),
     )
 
@@ -149,8 +156,8 @@ def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) 
 
 def _write_rule(criterion: Criterion | None, comparison: Comparison | None) -> str:
     if criterion is None:
-        return "criterion not recorded"
-    words = RULES.get(criterion.rule, "margin {margin}")
+        return "has no recorded criterion"
+    words = RULES.get(criterion.rule, "has the margin {margin}")
     return words.format(margin=_write_margin(criterion, comparison))
 
 
@@ -204,7 +211,7 @@ def _join_ends(low: str | None, high: str | None) -> str:
         return "unbounded"
     if low is None:
         return f"at most {high}"
-    return f"at least {low}" if high is None else f"{low} to {high}"
+    return f"at least {low}" if high is None else f"between {low} and {high}"
 
 
 def _write_criterion(decision: Decision, criterion: Criterion) -> CriterionRow:

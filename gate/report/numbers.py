@@ -25,7 +25,7 @@ def format_number(value: object, unit: str = "", digits: int = 3) -> str:
     if unit in POINT_UNITS:
         return f"{_round(100 * value, digits)} points"
     if unit == "ratio":
-        return f"{_round(value, digits)}×"
+        return f"{_round_ratio(value, digits)}×"
     if unit in {"s", "seconds"}:
         return _format_seconds(value, digits)
     return f"{_round(value, digits)} {unit}".rstrip()
@@ -58,8 +58,8 @@ def format_speedup(ratio: object, digits: int = 3) -> str:
     if speedup == 1:
         return "equally fast"
     if speedup > 1:
-        return f"{_round(speedup, digits)}× as fast"
-    return f"{_round(speedup, digits)}× as fast (slower)"
+        return f"{_round_ratio(speedup, digits)}× as fast"
+    return f"{_round_ratio(speedup, digits)}× as fast (slower)"
 
 
 def format_level(level: float) -> str:
@@ -82,6 +82,13 @@ def _round_share(percent: float, digits: int) -> str:
         if percent >= 100 or text != "100":
             return text
     return "just under 100"
+
+
+def _round_ratio(value: float, digits: int) -> str:
+    """Return a ratio with its trailing zeros: 1.50 says more than 1.5."""
+    if value == 1 or not 0.1 <= value < 100:
+        return _round(value, digits)
+    return f"{value:.{digits - 1}f}"
 
 
 def _round(value: float, digits: int) -> str:

@@ -94,7 +94,7 @@ def draw_strip(
     reference: tuple[float, str] | None = None,
 ) -> Strip:
     """Return where everything goes. ``allowed``: the values inside the margin."""
-    marks = tuple(_place_mark(axis, *margin) for margin in margins)
+    marks = _drop_crowded(tuple(_place_mark(axis, *margin) for margin in margins))
     return Strip(
         low=axis.place(-math.inf if span.low is None else span.low),
         high=axis.place(math.inf if span.high is None else span.high),
@@ -132,11 +132,25 @@ def _place_mark(axis: Axis, value: float, label: str) -> Mark:
     return Mark(x=x, label=label, anchor="end" if x > WIDTH - LABEL_ROOM else "middle")
 
 
+def _drop_crowded(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Return the marks without those labels that would run into the last one's."""
+    return tuple(
+        Mark(x=mark.x, label="", anchor=mark.anchor)
+        if mark is not marks[-1] and _is_crowded(mark, marks[-1])
+        else mark
+        for mark in marks
+    )
+
+
+def _is_crowded(mark: Mark, other: Mark) -> bool:
+    return abs(mark.x - other.x) < 2 * LABEL_ROOM
+
+
 def _place_reference(
     axis: Axis, reference: tuple[float, str] | None, marks: tuple[Mark, ...]
 ) -> Mark | None:
     if reference is None:
         return None
     mark = _place_mark(axis, *reference)
-    crowded = any(abs(mark.x - other.x) < 2 * LABEL_ROOM for other in marks)
+    crowded = any(_is_crowded(mark, other) for other in marks)
     return Mark(x=mark.x, label="" if crowded else mark.label, anchor=mark.anchor)

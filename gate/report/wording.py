@@ -100,7 +100,7 @@ RULES = {
     "equivalent": "may not differ by more than {margin}, either way",
     "at_most": "must stay at or below {margin}",
     "at_least": "must reach {margin} or more",
-    "alarm": "alarm beyond {margin}, if chance cannot explain it",
+    "alarm": "raises an alarm beyond {margin}, either way, if chance cannot explain it",
 }
 
 FORK_KINDS = {
@@ -110,7 +110,6 @@ FORK_KINDS = {
     "exact": "Exact: the token is the model's own choice",
     "unscored": "Unscored: the referee has no evidence here",
 }
-FORK_ORDER = ("defect", "unexplained", "unscored", "tie", "exact")
 
 GROUPS = {"all": "all requests", "baseline": "the baseline", "candidate": "the candidate"}
 

@@ -1,0 +1,167 @@
+"""The independent referee: the stock transformers forward over prompt and output.
+
+A plain causal mask, no cache, none of our engine and none of our sampler, in the arms' own
+dtype. One prefill per output scores every position; nothing is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from gate.records import Generation, Request, TokenScores
+from gate.referee_law import end_regret, judge_token, needs_processing
+
+if TYPE_CHECKING:
+    from gate.models import LoadedModel
+
+Key = tuple[str, int]
+"""(request id, repeat)."""
+Laws = Mapping[Key, Sequence[torch.Tensor]]
+"""Per output, the raw logits row used at each emitted position: (vocab,) each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """Evidence on the tokens of one output, one list per field of TokenScores."""
+
+    regret: list[float]
+    gap: list[float]
+    entropy: list[float]
+    best_id: list[int]
+    rank: list[int]
+    logprob: list[float]
+    processed_logprob: list[float]
+    cut_distance: list[float]
+    pit: list[float]
+
+
+class Referee:
+    """Scores outputs against the model's own law."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        """``model``: the loaded model both arms share."""
+        self._model = model
+
+    def score(
+        self, requests: Sequence[Request], generations: Sequence[Generation], laws: Laws | None = None
+    ) -> Iterator[TokenScores]:
+        """Yield the scores of every generation that has token ids.
+
+        ``laws``: what a tap saw while decoding; where given, divergence is measured.
+        """
+        by_key = {(request.id, request.repeat): request for request in requests}
+        for generation in generations:
+            key = (generation.request_id, generation.repeat)
+            if generation.token_ids and generation.error is None:
+                yield self._score_one(by_key[key], generation, (laws or {}).get(key, ()))
+
+    @torch.inference_mode()
+    def _score_one(
+        self, request: Request, generation: Generation, laws: Sequence[torch.Tensor]
+    ) -> TokenScores:
+        prompt = tuple(request.prompt)
+        emitted = (*(generation.token_ids or ()), *generation.tail_ids)
+        logits = self.logits(prompt, emitted)
+        if needs_processing(request):
+            columns = self._judge_each(logits, request, prompt, emitted)
+        else:
+            columns = judge_greedy(logits[: len(emitted)], emitted)
+        kl, tv, js, same_top = measure_divergence(laws, logits)
+        return TokenScores(
+            request_id=generation.request_id,
+            repeat=generation.repeat,
+            token_ids=emitted,
+            eos_regret=self._end_regret(logits, request, generation, prompt, emitted),
+            kl=kl,
+            tv=tv,
+            js=js,
+            same_top=same_top,
+            **{name: tuple(values) for name, values in vars(columns).items()},
+        )
+
+    def logits(self, prompt: Sequence[int], emitted: Sequence[int]) -> torch.Tensor:
+        """(n_emitted + 1, vocab) logits: row j decides emitted token j, the last what follows."""
+        ids = torch.tensor([[*prompt, *emitted]], device=self._model.device)
+        output = self._model.model(input_ids=ids, use_cache=False, logits_to_keep=len(emitted) + 1)
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+    def _judge_each(
+        self, logits: torch.Tensor, request: Request, prompt: Sequence[int], emitted: Sequence[int]
+    ) -> _Columns:
+        found = [
+            judge_token(logits[j], request, len(prompt), (*prompt, *emitted[:j]), token)
+            for j, token in enumerate(emitted)
+        ]
+        columns = {name: [getattr(one, name) for one in found] for name in _Columns.__annotations__}
+        if request.sampling.temperature == 0.0:
+            columns["pit"] = []
+        return _Columns(**columns)
+
+    def _end_regret(
+        self,
+        logits: torch.Tensor,
+        request: Request,
+        generation: Generation,
+        prompt: Sequence[int],
+        emitted: Sequence[int],
+    ) -> float | None:
+        if generation.finish == "stop" or emitted[-1] in request.eos_ids:
+            return None
+        return end_regret(logits[-1], request, len(prompt), (*prompt, *emitted))
+
+
+def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
+    """Evidence on greedy tokens without processors. logits: (n, vocab)."""
+    z = logits.float()
+    ids = torch.tensor(list(emitted), device=z.device)
+    own = z.gather(1, ids[:, None])
+    top = z.topk(2, dim=-1)
+    logp = z.log_softmax(-1)
+    own_logp = logp.gather(1, ids[:, None])[:, 0].tolist()
+    n = len(emitted)
+    return _Columns(
+        regret=(top.values[:, :1] - own)[:, 0].tolist(),
+        gap=(top.values[:, 0] - top.values[:, 1]).tolist(),
+        entropy=(-(logp.exp() * logp).sum(-1)).tolist(),
+        best_id=top.indices[:, 0].tolist(),
+        rank=(z > own).sum(-1).tolist(),
+        logprob=own_logp,
+        processed_logprob=own_logp,
+        cut_distance=[float("inf")] * n,
+        pit=[],
+    )
+
+
+Divergence = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[bool, ...]]
+
+
+def measure_divergence(laws: Sequence[torch.Tensor], logits: torch.Tensor) -> Divergence:
+    """KL(used || referee), total variation and Jensen-Shannon per position, nats; same top token.
+
+    laws: the rows used, in order; logits: (n, vocab), the referee's. Empty without a tap.
+    """
+    if not laws:
+        return (), (), (), ()
+    used = torch.stack([law.to(logits.device) for law in laws[: len(logits)]]).double().log_softmax(-1)
+    referee = logits[: len(used)].double().log_softmax(-1)
+    middle = torch.logaddexp(used, referee) - torch.log(torch.tensor(2.0, dtype=torch.float64))
+    js = (_kl(used, middle) + _kl(referee, middle)) / 2
+    tv = (used.exp() - referee.exp()).abs().sum(-1) / 2
+    same = used.argmax(-1) == referee.argmax(-1)
+    return (
+        tuple(_kl(used, referee).clamp(min=0).tolist()),
+        tuple(tv.tolist()),
+        tuple(js.clamp(min=0).tolist()),
+        tuple(same.tolist()),
+    )
+
+
+def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """KL(p || q) of log-probabilities (n, vocab) -> (n,), nats; a token without mass adds 0."""
+    terms = p.exp() * (p - q)
+    return terms.masked_fill(p.exp() == 0, 0.0).sum(-1)

@@ -1,0 +1,150 @@
+"""The gain: speed per request class beside what was accepted there, and serving figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gate.report.judged import is_signed, make_span, read_unit, write_interval
+from gate.report.numbers import NOT_MEASURED, format_difference, format_number, format_speedup
+from gate.report.page import SpeedRow, Table
+from gate.report.plots import Axis, Span, Strip, choose_axis, draw_strip, is_drawable
+from gate.report.reading import badge_of, find_comparisons, find_verdict, read_items, read_number
+from gate.report.wording import describe_group, describe_measure
+
+if TYPE_CHECKING:
+    from gate.records import Comparison, Decision, Estimate
+
+SERVING = ("tokens_per_second", "ttft")
+_WARNING = "nothing accepted: the claim does not cover this class"
+
+
+def list_speed(decision: Decision) -> tuple[SpeedRow, ...]:
+    """Return a row per request class with a time ratio or an acceptance rate, the mix first."""
+    ratios = {one.group: one for one in find_comparisons(decision, "time_ratio")}
+    acceptance = {one.group: one for one in find_comparisons(decision, "acceptance")}
+    groups = sorted(dict.fromkeys((*ratios, *acceptance)), key=lambda group: group != "all")
+    axis = _choose_axis(tuple(ratios.values()))
+    return tuple(
+        _write_row(decision, group, ratios.get(group), acceptance.get(group), axis)
+        for group in groups
+    )
+
+
+def write_gain(decision: Decision) -> str:
+    """Return the speed on the whole mix in one sentence."""
+    ratios = {one.group: one for one in find_comparisons(decision, "time_ratio")}
+    whole = ratios.get("all")
+    if whole is None or whole.difference is None:
+        return "The speed was not measured."
+    text = format_speedup(whole.difference.statistic)
+    return f"On the whole mix the candidate was {text} ({_write_speedups(whole.difference)})."
+
+
+def list_idle_classes(decision: Decision) -> tuple[str, ...]:
+    """Return the request classes in which no guess was accepted."""
+    idle = []
+    for comparison in find_comparisons(decision, "exercised"):
+        counts = read_items(comparison.detail, "by_class")
+        idle += [name for name, count in counts if count == 0 and not isinstance(count, bool)]
+    return tuple(dict.fromkeys(idle))
+
+
+def make_serving(decision: Decision) -> Table:
+    """Return throughput and latency of both arms."""
+    comparisons = [one for measure in SERVING for one in find_comparisons(decision, measure)]
+    return Table(
+        caption="Throughput and latency",
+        head=("Figure", "Group", "Baseline", "Candidate", "Difference"),
+        rows=tuple(_write_serving(one) for one in comparisons),
+        remark="" if comparisons else NOT_MEASURED,
+    )
+
+
+def _write_row(
+    decision: Decision,
+    group: str,
+    ratio: Comparison | None,
+    acceptance: Comparison | None,
+    axis: Axis | None,
+) -> SpeedRow:
+    estimate = ratio.difference if ratio else None
+    speedup = format_speedup(estimate.statistic) if estimate else NOT_MEASURED
+    interval = _write_speedups(estimate) if estimate else NOT_MEASURED
+    return SpeedRow(
+        name="whole mix" if group == "all" else describe_group(group),
+        speedup=speedup,
+        interval=interval,
+        times=_write_times(ratio),
+        strip=_draw(estimate, axis),
+        picture=f"{speedup}, interval {interval}; equal speed is 1×.",
+        accepted=_write_accepted(acceptance),
+        share=format_number(read_number(acceptance and acceptance.detail, "accepted_per_draft"), "share"),
+        per_forward=format_number(read_number(acceptance and acceptance.detail, "tokens_per_forward")),
+        badge=badge_of(find_verdict(decision, "time_ratio", group)),
+        warning=_WARNING if group in list_idle_classes(decision) else "",
+    )
+
+
+def _write_accepted(acceptance: Comparison | None) -> str:
+    detail = acceptance.detail if acceptance else {}
+    accepted, drafted = read_number(detail, "accepted"), read_number(detail, "drafted")
+    if accepted is None or drafted is None:
+        return NOT_MEASURED
+    return f"{format_number(accepted)} of {format_number(drafted)}"
+
+
+def _write_times(ratio: Comparison | None) -> str:
+    if ratio is None:
+        return NOT_MEASURED
+    baseline, candidate = (format_number(one, "s") for one in (ratio.baseline, ratio.candidate))
+    return f"{baseline} → {candidate}"
+
+
+def _write_speedups(estimate: Estimate) -> str:
+    span = _invert(estimate)
+    if span is None:
+        return "no interval"
+    low = "unbounded" if span.low is None else format_number(span.low, "ratio")
+    high = "unbounded" if span.high is None else format_number(span.high, "ratio")
+    return f"between {low} and {high}"
+
+
+def _invert(estimate: Estimate) -> Span | None:
+    """Return a time ratio as a speed-up: the ends swap, and an end at 0 is unbounded."""
+    if not estimate.statistic > 0:
+        return None
+    slow, fast = estimate.interval[1], estimate.interval[0]
+    return Span(
+        point=1 / estimate.statistic,
+        low=1 / slow if slow is not None and slow > 0 else None,
+        high=1 / fast if fast is not None and fast > 0 else None,
+    )
+
+
+def _choose_axis(ratios: tuple[Comparison, ...]) -> Axis | None:
+    spans = [_invert(one.difference) for one in ratios if one.difference]
+    drawable = [span for span in spans if span and is_drawable(span)]
+    return choose_axis(drawable, [1.0]) if drawable else None
+
+
+def _draw(estimate: Estimate | None, axis: Axis | None) -> Strip | None:
+    span = _invert(estimate) if estimate else None
+    if span is None or axis is None or not is_drawable(span):
+        return None
+    return draw_strip(span, axis, (1.0, None), (), (1.0, "1×"))
+
+
+def _write_serving(comparison: Comparison) -> tuple[str, ...]:
+    measure = describe_measure(comparison.measure)
+    unit = comparison.unit if comparison.unit != "ratio" else measure.unit
+    arms = (format_number(one, unit or measure.unit) for one in (comparison.baseline, comparison.candidate))
+    return (measure.title, describe_group(comparison.group), *arms, write_difference(comparison))
+
+
+def write_difference(comparison: Comparison) -> str:
+    """Return a difference with its interval in words."""
+    if comparison.difference is None:
+        return comparison.note or NOT_MEASURED
+    write = format_difference if is_signed(comparison) else format_number
+    statistic = write(make_span(comparison.difference).point, read_unit(comparison))
+    return f"{statistic}; {write_interval(comparison)}"

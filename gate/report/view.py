@@ -1,0 +1,172 @@
+"""Decision -> Page: everything the page says, in the order in which it says it.
+
+Wording is in ``wording.py``, rounding in ``numbers.py``, geometry in ``plots.py``;
+this module puts them together and computes no outcome: it shows the decision's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gate.export.outcomes import check_outcomes, stops_release
+from gate.records import Outcome
+from gate.report.arms import list_facts, list_provenance
+from gate.report.forks import list_forks, write_forks_remark
+from gate.report.judged import list_criteria, list_verdicts
+from gate.report.page import Half, Page
+from gate.report.reading import find_comparisons, make_badge, read_number
+from gate.report.sections import (
+    list_guards,
+    list_tasks,
+    make_comparisons,
+    make_divergence,
+    make_failures,
+    make_sensitivity,
+    make_surface,
+    make_waivers,
+)
+from gate.report.speed import list_idle_classes, list_speed, make_serving, write_gain
+from gate.report.wording import (
+    ACCEPTANCE_UNKNOWN,
+    BASELINE_BROKEN,
+    CLAIMS,
+    NO_VERDICTS,
+    NOT_COVERED,
+    PURPOSES,
+    describe_group,
+    write_headline,
+    write_next_step,
+)
+
+if TYPE_CHECKING:
+    from gate.records import Decision
+
+UNKNOWN = "unknown"
+N_NAMED = 4  # criteria named on a tile
+
+
+def make_page(decision: Decision) -> Page:
+    """Return the decision as view records.
+
+    Errors: RunError where an outcome is unknown.
+    """
+    check_outcomes(decision)
+    outcome = Outcome(decision.outcome)
+    verdicts, forks, speed = list_verdicts(decision), list_forks(decision), list_speed(decision)
+    return Page(
+        title=f"{outcome} · decoding gate · {decision.run_id or UNKNOWN}",
+        run_id=decision.run_id or UNKNOWN,
+        created_at=decision.created_at or UNKNOWN,
+        expires_at=decision.expires_at or UNKNOWN,
+        badge=make_badge(outcome),
+        headline=write_headline(outcome, decision.purpose, decision.claim),
+        reason=decision.reason or "No reason was recorded.",
+        next_step=write_next_step(outcome, decision.purpose),
+        halves=_write_halves(decision),
+        claim=decision.claim,
+        claim_meaning=CLAIMS.get(decision.claim, ""),
+        purpose=decision.purpose,
+        purpose_meaning=PURPOSES.get(decision.purpose, ""),
+        alerts=_list_alerts(decision),
+        notes=_list_notes(decision),
+        arms=list_facts(decision),
+        stopping=tuple(row for row in verdicts if row.stops),
+        others=tuple(row for row in verdicts if not row.stops),
+        no_verdicts="" if verdicts else NO_VERDICTS,
+        speed=speed,
+        speed_remark=_write_speed_remark(decision, measured=bool(speed)),
+        forks=forks,
+        forks_remark=write_forks_remark(decision),
+        fork_kinds=tuple(sorted({card.kind for card in forks})),
+        fork_classes=tuple(sorted({card.request_class for card in forks})),
+        tasks=list_tasks(decision),
+        divergence=make_divergence(decision),
+        guards=list_guards(decision),
+        serving=make_serving(decision),
+        failures=make_failures(decision),
+        sensitivity=make_sensitivity(decision),
+        provenance=list_provenance(decision),
+        criteria=list_criteria(decision),
+        waivers=make_waivers(decision),
+        surface=make_surface(decision),
+        comparisons=make_comparisons(decision),
+    )
+
+
+def _write_halves(decision: Decision) -> tuple[Half, Half]:
+    content = Half(
+        title="Content",
+        question="Are the answers still the same?",
+        badge=make_badge(decision.content),
+        summary=_write_content(decision),
+    )
+    gain = Half(
+        title="Gain",
+        question="Is it worth it?",
+        badge=make_badge(decision.gain),
+        summary=_write_gain(decision),
+    )
+    return content, gain
+
+
+def _write_content(decision: Decision) -> str:
+    checks = [one for one in decision.verdicts if one.blocking and one.half == "content"]
+    if not checks:
+        return "No blocking check of the answers was judged."
+    n_passed = sum(one.outcome == Outcome.PASS for one in checks)
+    return f"{n_passed} of {len(checks)} blocking checks passed.{_name_stopping(decision, 'content')}"
+
+
+def _write_gain(decision: Decision) -> str:
+    text = write_gain(decision) + _name_stopping(decision, "gain")
+    if decision.gain != Outcome.NOT_JUDGED:
+        return text
+    reason = "this run judges content only" if decision.purpose == "content" else "see the reason"
+    return f"Not judged: {reason}. {text}"
+
+
+def _name_stopping(decision: Decision, half: str) -> str:
+    """Return which criteria of this half stop the release, for the first screen."""
+    names = [f"{one.criterion} ({describe_group(one.group)})" for one in decision.verdicts
+             if one.half == half and stops_release(one)]  # fmt: skip
+    if not names:
+        return ""
+    more = f" and {len(names) - N_NAMED:,} more" if len(names) > N_NAMED else ""
+    return f" Not passed: {', '.join(names[:N_NAMED])}{more}."
+
+
+def _write_speed_remark(decision: Decision, *, measured: bool) -> str:
+    if not measured:
+        return "not measured"
+    if decision.gain == Outcome.NOT_JUDGED:
+        return "For information: the gain was not judged in this run."
+    return ""
+
+
+def _list_alerts(decision: Decision) -> tuple[str, ...]:
+    alerts = []
+    for comparison in find_comparisons(decision, "token_defects"):
+        count = comparison.baseline
+        if count is not None and count > 0:
+            size = f"{count:,.0f}" if count >= 1 else f"a share of {count:.2g}"
+            alerts.append(BASELINE_BROKEN.format(count=size))
+    alerts += [
+        f"Waived until {one.until} by {one.who}: {one.criterion}. {one.reason}"
+        for one in decision.waivers
+    ]
+    if decision.earlier_runs:
+        times = "once" if decision.earlier_runs == 1 else f"{decision.earlier_runs:,} times"
+        alerts.append(f"The same change was run {times} before this run.")
+    return tuple(dict.fromkeys(alerts))
+
+
+def _list_notes(decision: Decision) -> tuple[str, ...]:
+    notes = list(decision.notes)
+    for name in list_idle_classes(decision):
+        if not any(name in note for note in decision.notes):
+            notes.append(NOT_COVERED.format(name=name))
+    for comparison in find_comparisons(decision, "exercised"):
+        unknown = read_number(comparison.detail, "unknown")
+        if unknown:
+            notes.append(ACCEPTANCE_UNKNOWN.format(count=f"{unknown:,}"))
+    return tuple(notes)
