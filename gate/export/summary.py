@@ -98,7 +98,9 @@ def _write_forks(forks: tuple[Fork, ...]) -> str:
 
 def _write_fork(fork: Fork) -> tuple[str, ...]:
     tokens = (fork.token_baseline, fork.token_candidate)
-    texts = (escape_markdown(show_spaces(token.text), 40) if token else "(no token)" for token in tokens)
+    texts = (
+        escape_markdown(show_spaces(token.text), 40) if token else "(no token)" for token in tokens
+    )
     request = escape_markdown(fork.request_id, 80)
     return (request, str(fork.position), escape_markdown(fork.kind), *texts)
 

@@ -83,7 +83,9 @@ def _write_evidence(fork: Fork) -> str:
     if fork.kind == "unscored" or baseline is None or candidate is None:
         return "The referee did not score this position, so nobody can say which token is right."
     if fork.kind == "tie":
-        return "The model ranks both tokens equal within arithmetic noise: either is a right answer."
+        return (
+            "The model ranks both tokens equal within arithmetic noise: either is a right answer."
+        )
     if baseline == candidate:
         return "The referee finds both tokens equally good."
     worse, better = ("candidate", "baseline") if candidate > baseline else ("baseline", "candidate")

@@ -29,13 +29,17 @@ def render_html(decision: Decision) -> str:
     Errors: RunError where an outcome is unknown.
     """
     style, script = _read_asset("report.css"), _read_asset("report.js")
-    return _make_environment().get_template("report.html.j2").render(
-        page=make_page(decision),
-        style=Markup(style),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        style_hash=_hash_source(style),
-        script_hash=_hash_source(script),
-        width=WIDTH,
+    return (
+        _make_environment()
+        .get_template("report.html.j2")
+        .render(
+            page=make_page(decision),
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            style_hash=_hash_source(style),
+            script_hash=_hash_source(script),
+            width=WIDTH,
+        )
     )
 
 

@@ -17,16 +17,12 @@ from gate.report.numbers import (
 from gate.report.page import CriterionRow, VerdictRow
 from gate.report.plots import Span, Strip, choose_axis, draw_strip, is_drawable
 from gate.report.reading import find_criterion, make_badge
-from gate.report.wording import RULES, describe_group, describe_measure
+from gate.report.wording import COUNTED, RULES, describe_group, describe_measure
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Criterion, Decision, Estimate, Verdict
 
 Limits = tuple[float | None, float | None]
-_COUNTED = (
-    "None may be found: the margin applies to what was counted. The bar shows how large a "
-    "rate could still hide in a sample of this size."
-)
 
 
 def list_verdicts(decision: Decision) -> tuple[VerdictRow, ...]:
@@ -138,8 +134,13 @@ def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
         method=_write_method(comparison),
         strip=strip,
         picture=f"Estimate {estimate}, {interval}; it {rule}.",
-        remarks=_list_remarks(verdict, criterion),
+        caption=COUNTED if strip and _allows_none(criterion) else "",
+        remarks=_list_remarks(verdict),
     )
+
+
+def _allows_none(criterion: Criterion | None) -> bool:
+    return criterion is not None and criterion.rule == "at_most" and criterion.margin == 0
 
 
 def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) -> str:
@@ -190,11 +191,9 @@ def _write_method(comparison: Comparison | None) -> str:
     return f"{estimate.method}, n = {format_number(estimate.n)}{pvalue}"
 
 
-def _list_remarks(verdict: Verdict, criterion: Criterion | None) -> tuple[str, ...]:
+def _list_remarks(verdict: Verdict) -> tuple[str, ...]:
     comparison = verdict.comparison
     remarks = []
-    if criterion and criterion.rule == "at_most" and criterion.margin == 0 and comparison:
-        remarks.append(_COUNTED)
     if comparison and comparison.note:
         remarks.append(comparison.note)
     if comparison and comparison.detectable:

@@ -12,6 +12,7 @@ NOT_MEASURED = "not measured"
 SHARE_UNITS = frozenset({"share", "rate", "fraction", "proportion", "probability", "accuracy", "%"})
 POINT_UNITS = frozenset({"points", "pp", "percentage points"})
 MAX_DIGITS = 12
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def format_number(value: object, unit: str = "", digits: int = 3) -> str:
@@ -24,11 +25,7 @@ def format_number(value: object, unit: str = "", digits: int = 3) -> str:
         return f"{_round_share(100 * value, digits)}%"
     if unit in POINT_UNITS:
         return f"{_round(100 * value, digits)} points"
-    if unit == "ratio":
-        return f"{_round_ratio(value, digits)}×"
-    if unit in {"s", "seconds"}:
-        return _format_seconds(value, digits)
-    return f"{_round(value, digits)} {unit}".rstrip()
+    return _format_plain(value, unit, digits)
 
 
 def format_difference(value: object, unit: str = "", digits: int = 3) -> str:
@@ -67,6 +64,14 @@ def format_level(level: float) -> str:
     return f"{_round_share(100 * level, 5)}%"
 
 
+def _format_plain(value: float, unit: str, digits: int) -> str:
+    if unit == "ratio":
+        return f"{_round_ratio(value, digits)}×"
+    if unit in {"s", "seconds"}:
+        return _format_seconds(value, digits)
+    return f"{_round(value, digits)} {unit}".rstrip()
+
+
 def _format_seconds(value: float, digits: int) -> str:
     size = abs(value)
     if size == 0 or size >= 1:
@@ -99,4 +104,10 @@ def _round(value: float, digits: int) -> str:
         text = f"{value:,.0f}"
     else:
         text = f"{value:.{digits}g}"
-    return text.replace("-", "−")
+    return _write_power(text).replace("-", "−")
+
+
+def _write_power(text: str) -> str:
+    """Return ``2.1e-06`` as ``2.1×10⁻⁶``."""
+    mantissa, found, power = text.partition("e")
+    return f"{mantissa}×10{str(int(power)).translate(_RAISED)}" if found else text

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from gate.records import Record
-from gate.report.plots import Strip  # noqa: TC001 - msgspec reads the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gate.report.plots import Strip
 
 
-class Badge(Record):
+@dataclass(frozen=True, kw_only=True)
+class Badge:
     """An outcome with what shows it besides its colour."""
 
     outcome: str
@@ -14,7 +18,8 @@ class Badge(Record):
     words: str
 
 
-class Half(Record):
+@dataclass(frozen=True, kw_only=True)
+class Half:
     """The content or the gain of the decision."""
 
     title: str
@@ -23,7 +28,8 @@ class Half(Record):
     summary: str
 
 
-class PairRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class PairRow:
     """A fact about both arms. ``mark`` says what a difference means; empty: they agree."""
 
     name: str
@@ -33,7 +39,8 @@ class PairRow(Record):
     alarming: bool = False
 
 
-class VerdictRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class VerdictRow:
     """A verdict with its figures, its drawing and the criterion behind it."""
 
     badge: Badge
@@ -52,10 +59,12 @@ class VerdictRow(Record):
     method: str
     strip: Strip | None
     picture: str  # the drawing in words
+    caption: str  # how to read it, where that is not obvious
     remarks: tuple[str, ...]
 
 
-class SpeedRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class SpeedRow:
     """The speed of one request class, with what was accepted there."""
 
     name: str
@@ -71,7 +80,8 @@ class SpeedRow(Record):
     warning: str
 
 
-class DeltaRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class DeltaRow:
     """The score of one task in both arms."""
 
     name: str
@@ -86,7 +96,8 @@ class DeltaRow(Record):
     badge: Badge | None
 
 
-class ForkCard(Record):
+@dataclass(frozen=True, kw_only=True)
+class ForkCard:
     """A fork, token by token."""
 
     kind: str
@@ -109,7 +120,8 @@ class ForkCard(Record):
     opened: bool
 
 
-class Flip(Record):
+@dataclass(frozen=True, kw_only=True)
+class Flip:
     """An answer whose behaviour label changed."""
 
     request_id: str
@@ -119,7 +131,8 @@ class Flip(Record):
     candidate_text: str
 
 
-class GuardRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class GuardRow:
     """A behaviour guard, with the answers it flagged."""
 
     name: str
@@ -131,7 +144,8 @@ class GuardRow(Record):
     flips_remark: str
 
 
-class Table(Record):
+@dataclass(frozen=True, kw_only=True)
+class Table:
     """Rows of text under a head; the first cell of a row names it."""
 
     caption: str
@@ -140,7 +154,8 @@ class Table(Record):
     remark: str = ""
 
 
-class CriterionRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class CriterionRow:
     """A criterion as it was written down before the run, and what it came to."""
 
     name: str
@@ -155,10 +170,12 @@ class CriterionRow(Record):
     came_to: str
 
 
-class Page(Record):
+@dataclass(frozen=True, kw_only=True)
+class Page:
     """The whole page."""
 
     title: str
+    sections: tuple[tuple[str, str], ...]
     run_id: str
     created_at: str
     expires_at: str

@@ -9,9 +9,9 @@ which the page's content policy refuses, and fixed colours.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gate.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,8 @@ LARGEST = 1e12
 Bound = float | None
 
 
-class Mark(Record):
+@dataclass(frozen=True, kw_only=True)
+class Mark:
     """A vertical line on the axis with its label; ``label`` empty where there is no room."""
 
     x: float
@@ -32,14 +33,16 @@ class Mark(Record):
     anchor: str = "middle"
 
 
-class Zone(Record):
+@dataclass(frozen=True, kw_only=True)
+class Zone:
     """The part of the axis inside the margin."""
 
     x: float
     width: float
 
 
-class Strip(Record):
+@dataclass(frozen=True, kw_only=True)
+class Strip:
     """An interval on an axis. ``*_open``: it goes on beyond the drawing."""
 
     low: float
@@ -52,7 +55,8 @@ class Strip(Record):
     reference: Mark | None
 
 
-class Span(Record):
+@dataclass(frozen=True, kw_only=True)
+class Span:
     """An estimate to draw: its point and interval (None: unbounded on that side)."""
 
     point: float
@@ -60,7 +64,8 @@ class Span(Record):
     high: Bound
 
 
-class Axis(Record):
+@dataclass(frozen=True, kw_only=True)
+class Axis:
     """The stretch of values that the drawing shows."""
 
     low: float

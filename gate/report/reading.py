@@ -37,7 +37,9 @@ def read_number(data: object, *path: str) -> float | int | None:
 def read_items(data: object, *path: str) -> tuple[tuple[str, object], ...]:
     """Return the items of the mapping under ``path``, none where there is no mapping."""
     value = read_path(data, *path)
-    return tuple((str(key), item) for key, item in value.items()) if isinstance(value, Mapping) else ()
+    return (
+        tuple((str(key), item) for key, item in value.items()) if isinstance(value, Mapping) else ()
+    )
 
 
 def read_text(data: object, *path: str, default: str = NOT_RECORDED) -> str:

@@ -59,7 +59,10 @@ def list_guards(decision: Decision) -> tuple[GuardRow, ...]:
 
 def make_failures(decision: Decision) -> Table:
     """Return the requests that failed and the pairs that were lost, with reasons."""
-    found = [*find_comparisons(decision, "error_rate"), *find_comparisons(decision, "dropped_pairs")]
+    found = [
+        *find_comparisons(decision, "error_rate"),
+        *find_comparisons(decision, "dropped_pairs"),
+    ]
     lost = [one for one in decision.comparisons if one.n_dropped and one not in found]
     return Table(
         caption="Failed requests and dropped pairs",
@@ -111,7 +114,11 @@ def make_comparisons(decision: Decision) -> Table:
 def _write_task(decision: Decision, comparison: Comparison, axis: Axis | None) -> DeltaRow:
     baseline, candidate = _write_arms(comparison)
     estimate = comparison.difference
-    delta = NOT_MEASURED if estimate is None else format_difference(estimate.statistic, read_unit(comparison))
+    delta = (
+        NOT_MEASURED
+        if estimate is None
+        else format_difference(estimate.statistic, read_unit(comparison))
+    )
     interval = write_interval(comparison)
     span = make_span(estimate) if estimate else None
     drawn = span is not None and axis is not None and is_drawable(span)
@@ -130,7 +137,11 @@ def _write_task(decision: Decision, comparison: Comparison, axis: Axis | None) -
 
 
 def _write_task_counts(comparison: Comparison) -> str:
-    names = (("n", "documents"), ("discordant", "changed"), ("baseline_right", "right in the baseline"))
+    names = (
+        ("n", "documents"),
+        ("discordant", "changed"),
+        ("baseline_right", "right in the baseline"),
+    )
     return ", ".join(f"{read_count(comparison, key)} {words}" for key, words in names)
 
 
@@ -176,7 +187,11 @@ def _write_guard(decision: Decision, comparison: Comparison) -> GuardRow:
 
 def _read_flips(comparison: Comparison) -> list[object]:
     value = read_path(comparison.detail, "flipped")
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+    return (
+        [one for one in value if isinstance(one, Mapping)]
+        if isinstance(value, list | tuple)
+        else []
+    )
 
 
 def _write_flip(flip: object) -> Flip:
@@ -188,7 +203,13 @@ def _write_failure(comparison: Comparison) -> tuple[str, ...]:
     measure = describe_measure(comparison.measure)
     dropped = format_number(comparison.n_dropped)
     reasons = write_value(comparison.drop_reasons)
-    return (measure.title, describe_group(comparison.group), *_write_arms(comparison), dropped, reasons)
+    return (
+        measure.title,
+        describe_group(comparison.group),
+        *_write_arms(comparison),
+        dropped,
+        reasons,
+    )
 
 
 def _write_comparison(comparison: Comparison) -> tuple[str, ...]:

@@ -78,8 +78,12 @@ def _write_row(
         strip=_draw(estimate, axis),
         picture=f"{speedup}, interval {interval}; equal speed is 1×.",
         accepted=_write_accepted(acceptance),
-        share=format_number(read_number(acceptance and acceptance.detail, "accepted_per_draft"), "share"),
-        per_forward=format_number(read_number(acceptance and acceptance.detail, "tokens_per_forward")),
+        share=format_number(
+            read_number(acceptance and acceptance.detail, "accepted_per_draft"), "share"
+        ),
+        per_forward=format_number(
+            read_number(acceptance and acceptance.detail, "tokens_per_forward")
+        ),
         badge=badge_of(find_verdict(decision, "time_ratio", group)),
         warning=_WARNING if group in list_idle_classes(decision) else "",
     )
@@ -137,7 +141,10 @@ def _draw(estimate: Estimate | None, axis: Axis | None) -> Strip | None:
 def _write_serving(comparison: Comparison) -> tuple[str, ...]:
     measure = describe_measure(comparison.measure)
     unit = comparison.unit if comparison.unit != "ratio" else measure.unit
-    arms = (format_number(one, unit or measure.unit) for one in (comparison.baseline, comparison.candidate))
+    arms = (
+        format_number(one, unit or measure.unit)
+        for one in (comparison.baseline, comparison.candidate)
+    )
     return (measure.title, describe_group(comparison.group), *arms, write_difference(comparison))
 
 

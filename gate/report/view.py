@@ -33,6 +33,7 @@ from gate.report.wording import (
     NO_VERDICTS,
     NOT_COVERED,
     PURPOSES,
+    SECTIONS,
     describe_group,
     write_headline,
     write_next_step,
@@ -55,6 +56,7 @@ def make_page(decision: Decision) -> Page:
     verdicts, forks, speed = list_verdicts(decision), list_forks(decision), list_speed(decision)
     return Page(
         title=f"{outcome} · decoding gate · {decision.run_id or UNKNOWN}",
+        sections=SECTIONS,
         run_id=decision.run_id or UNKNOWN,
         created_at=decision.created_at or UNKNOWN,
         expires_at=decision.expires_at or UNKNOWN,
@@ -114,7 +116,9 @@ def _write_content(decision: Decision) -> str:
     if not checks:
         return "No blocking check of the answers was judged."
     n_passed = sum(one.outcome == Outcome.PASS for one in checks)
-    return f"{n_passed} of {len(checks)} blocking checks passed.{_name_stopping(decision, 'content')}"
+    return (
+        f"{n_passed} of {len(checks)} blocking checks passed.{_name_stopping(decision, 'content')}"
+    )
 
 
 def _write_gain(decision: Decision) -> str:
@@ -162,9 +166,11 @@ def _list_alerts(decision: Decision) -> tuple[str, ...]:
 
 def _list_notes(decision: Decision) -> tuple[str, ...]:
     notes = list(decision.notes)
-    for name in list_idle_classes(decision):
-        if not any(name in note for note in decision.notes):
-            notes.append(NOT_COVERED.format(name=name))
+    notes += [
+        NOT_COVERED.format(name=name)
+        for name in list_idle_classes(decision)
+        if not any(name in note for note in decision.notes)
+    ]
     for comparison in find_comparisons(decision, "exercised"):
         unknown = read_number(comparison.detail, "unknown")
         if unknown:

@@ -37,12 +37,15 @@ MEASURES = {
         "share",
     ),
     "termination": Measure(
-        "Endings", "outputs that stop too early, too late or in the wrong place", "share", "",
+        "Endings",
+        "outputs that stop too early, too late or in the wrong place",
+        "share",
+        "",
         absolute=True,
     ),
     "exercised": Measure(
         "Exercised",
-        "whether the candidate's guesses were used at all; otherwise it is the baseline in disguise",
+        "whether the candidate's guesses were used at all, or it is the baseline in disguise",
         absolute=True,
     ),
     "conformance": Measure(
@@ -113,6 +116,22 @@ FORK_KINDS = {
 
 GROUPS = {"all": "all requests", "baseline": "the baseline", "candidate": "the candidate"}
 
+SECTIONS = (
+    ("criteria", "Criteria"),
+    ("speed", "Speed"),
+    ("forks", "Forks"),
+    ("tasks", "Tasks"),
+    ("guards", "Behaviour"),
+    ("divergence", "Divergence"),
+    ("serving", "Serving"),
+    ("failures", "Failures"),
+    ("sensitivity", "Sensitivity"),
+    ("written", "Written criteria"),
+    ("provenance", "Provenance"),
+)
+COUNTED = (
+    "None may be found. The bar shows how large a rate could still hide in a sample of this size."
+)
 DIVERGENCE_LIMIT = (
     "This measure sees faults in arithmetic, cache, mask and position. It cannot see a decoder "
     "that accepts guesses it should reject; the token certificate does that."
@@ -171,8 +190,8 @@ def write_next_step(outcome: Outcome, purpose: str) -> str:
     if outcome == Outcome.PASS and purpose == "release":
         return "Read the limits below, then sign."
     steps = {
-        Outcome.PASS: "To ship, run the gate again with purpose “release”, so the gain is judged too.",
-        Outcome.FAIL: "Send it back with this page: the failing criteria and the forks show where to look.",
+        Outcome.PASS: "To ship, run it again with purpose “release”, so that the gain is judged.",
+        Outcome.FAIL: "Send it back with this page: criteria and forks show where to look.",
         Outcome.INCONCLUSIVE: "Send it back for a larger run: each criterion says what is missing.",
         Outcome.ERROR: "Send it back: repair what is named above, then run the gate again.",
         Outcome.NOT_JUDGED: "Send it back: run the gate again with criteria.",
