@@ -202,7 +202,7 @@ def ratio_of_means(
     low, high = _fieller_limits(x, y, ratio, tail_probability(confidence_level, side))
     return Estimate(
         statistic=ratio,
-        interval=keep_side(max(0.0, min(low, ratio)), max(high, ratio), side),
+        interval=keep_side(min(low, ratio), max(high, ratio), side),
         confidence_level=confidence_level,
         n=x.size,
         method=name_method("ratio of means, Fieller", side),
@@ -222,7 +222,7 @@ def _fieller_limits(x: FloatArray, y: FloatArray, ratio: float, tail: float) -> 
     if a <= 0.0:
         return -math.inf, math.inf
     root = math.sqrt(max(0.0, b * b - a * c))
-    return (b - root) / a, (b + root) / a
+    return max(0.0, (b - root) / a), (b + root) / a
 
 
 def _t_pvalue(diffs: FloatArray) -> float | None:
