@@ -161,10 +161,10 @@ class TokenScores(Record, kw_only=True):
     """The referee's view of one generation, one entry per emitted token (tail included).
 
     regret: nats by which the emitted token misses the referee's best score, cut edges
-    allowed for; inf where the token was not allowed at all. gap: top-1 to top-2 of the
+    allowed for; 1e4 where the token was not allowed at all. gap: top-1 to top-2 of the
     scores. entropy: of the processed law, nats. best_id: the referee's choice.
     cut_distance: nats between the emitted token and the edge of the top-k/top-p/min-p
-    set (inf: no cut). eos_regret: at the position after the output, regret of ending there
+    set (1e4: no cut). eos_regret: at the position after the output, regret of ending there
     (None where the output ended with EOS or a stop string). logprob: of the emitted token
     in the raw law. rank: of the emitted token in the score order (0 = best).
     kl, tv, js: divergence of the law the decoder used from the referee's (empty: no tap).

@@ -123,7 +123,6 @@ def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
     top = z.topk(2, dim=-1)
     logp = z.log_softmax(-1)
     own_logp = logp.gather(1, ids[:, None])[:, 0].tolist()
-    n = len(emitted)
     return _Columns(
         regret=(top.values[:, :1] - own)[:, 0].tolist(),
         gap=(top.values[:, 0] - top.values[:, 1]).tolist(),
@@ -132,7 +131,7 @@ def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
         rank=(z > own).sum(-1).tolist(),
         logprob=own_logp,
         processed_logprob=own_logp,
-        cut_distance=[float("inf")] * n,
+        cut_distance=[],
         pit=[],
     )
 

@@ -35,6 +35,8 @@ from transformers import (
 from gate.noise import gumbel, stream_key, uniforms
 from gate.records import Request, Sampling
 
+FORBIDDEN = 1e4
+"""Regret, nats, of a token that was not allowed at all (finite, so that JSON can carry it)."""
 PIT_STREAM = "pit"
 """Names the noise stream that randomises the probability integral transform."""
 
@@ -136,14 +138,14 @@ def judge_token(raw: torch.Tensor, request: Request, n_prompt: int, history: Seq
     top = inside.topk(min(2, inside.numel()))
     return TokenEvidence(
         regret=edge_regret(scores, allowed, distance, z, token),
-        gap=float(top.values[0] - top.values[-1]),
+        gap=min(float(top.values[0] - top.values[-1]), FORBIDDEN),
         entropy=float(-(logp.exp() * logp.masked_fill(~allowed, 0.0)).sum()),
         best_id=int(top.indices[0]),
         rank=int((inside > scores[token]).sum()),
-        logprob=float(raw.float().log_softmax(-1)[token]),
-        processed_logprob=float(logp[token]),
-        cut_distance=float(distance[token].abs()),
-        pit=_pit(logp, request, position, token) if s.temperature else math.nan,
+        logprob=max(float(raw.float().log_softmax(-1)[token]), -FORBIDDEN),
+        processed_logprob=max(float(logp[token]), -FORBIDDEN),
+        cut_distance=min(float(distance[token].abs()), FORBIDDEN),
+        pit=_pit(logp, request, position, token) if s.temperature else 0.0,
     )
 
 
@@ -190,17 +192,17 @@ def edge_regret(
     """Smallest change of a logit gap, nats, that would make ``token`` the choice.
 
     Each better token must either lose its lead or fall behind the cut, whichever is nearer;
-    a token outside the cut must also come in. inf: masked, or not finite.
+    a token outside the cut must also come in. FORBIDDEN: masked, or not finite.
     """
     if not math.isfinite(float(z[token])):
-        return math.inf
+        return FORBIDDEN
     outside = 0.0 if allowed[token] else max(0.0, -float(distance[token]))
     lead = scores - scores[token]
     better = allowed & (lead > 0)
     if not better.any():
-        return outside
+        return min(outside, FORBIDDEN)
     needed = torch.minimum(lead[better], distance[better].double().clamp(min=0.0))
-    return max(outside, float(needed.max()))
+    return min(max(outside, float(needed.max())), FORBIDDEN)
 
 
 def end_regret(raw: torch.Tensor, request: Request, n_prompt: int, history: Sequence[int]) -> float | None:

@@ -6,22 +6,24 @@ import math
 from typing import TYPE_CHECKING
 
 from gate.export.outcomes import sort_verdicts, stops_release
-from gate.records import Outcome
 from gate.report.numbers import (
     NOT_MEASURED,
     format_apart,
     format_difference,
     format_level,
     format_number,
+    format_speedup,
 )
 from gate.report.page import CriterionRow, VerdictRow
 from gate.report.plots import Span, Strip, choose_axis, draw_strip, is_drawable
 from gate.report.reading import find_criterion, make_badge
+from gate.report.remarks import list_remarks
 from gate.report.wording import COUNTED, RULES, describe_group, describe_measure
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Criterion, Decision, Estimate, Verdict
 
+COUNT_UNITS = frozenset({"count", "1"})  # units of the arms; their rate has the measure's
 Limits = tuple[float | None, float | None]
 
 
@@ -37,8 +39,8 @@ def list_criteria(decision: Decision) -> tuple[CriterionRow, ...]:
 
 def read_unit(comparison: Comparison) -> str:
     """Return the unit of the difference."""
-    unit = comparison.unit or describe_measure(comparison.measure).unit
-    return "" if unit in {"count", "1"} else unit
+    unit = "" if comparison.unit in COUNT_UNITS else comparison.unit
+    return unit or describe_measure(comparison.measure).unit
 
 
 def is_signed(comparison: Comparison) -> bool:
@@ -71,6 +73,8 @@ def write_interval(comparison: Comparison) -> str:
     estimate = comparison.difference
     if estimate is None:
         return NOT_MEASURED
+    if estimate.confidence_level >= 1:
+        return "counted"
     write = format_difference if is_signed(comparison) else format_number
     unit = read_unit(comparison)
     low, high = (None if end is None else write(end, unit) for end in estimate.interval)
@@ -135,7 +139,7 @@ def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
         strip=strip,
         picture=f"Estimate {estimate}, {interval}; it {rule}.",
         caption=COUNTED if strip and _allows_none(criterion) else "",
-        remarks=_list_remarks(verdict),
+        remarks=list_remarks(verdict),
     )
 
 
@@ -147,12 +151,16 @@ def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) 
     if comparison is None or comparison.difference is None:
         return NOT_MEASURED
     margin = math.nan if criterion is None else _read_margin(criterion)
-    return format_apart(
+    text = format_apart(
         comparison.difference.statistic,
         margin,
         read_unit(comparison),
         signed=is_signed(comparison),
     )
+    if comparison.measure != "time_ratio":
+        return text
+    speedup = format_speedup(comparison.difference.statistic)
+    return f"{text} of the baseline's time ({speedup})"
 
 
 def _write_rule(criterion: Criterion | None, comparison: Comparison | None) -> str:
@@ -189,20 +197,6 @@ def _write_method(comparison: Comparison | None) -> str:
     estimate = comparison.difference
     pvalue = "" if estimate.pvalue is None else f", p = {format_number(estimate.pvalue)}"
     return f"{estimate.method}, n = {format_number(estimate.n)}{pvalue}"
-
-
-def _list_remarks(verdict: Verdict) -> tuple[str, ...]:
-    comparison = verdict.comparison
-    remarks = []
-    if comparison and comparison.note:
-        remarks.append(comparison.note)
-    if comparison and comparison.detectable:
-        remarks.append(f"This sample can show: {comparison.detectable}")
-    if comparison and comparison.n_dropped:
-        remarks.append(f"{format_number(comparison.n_dropped)} pairs were dropped.")
-    if verdict.outcome == Outcome.NOT_JUDGED and not verdict.reason:
-        remarks.append("No reason was recorded.")
-    return tuple(remarks)
 
 
 def _join_ends(low: str | None, high: str | None) -> str:

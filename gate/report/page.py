@@ -200,6 +200,7 @@ class Page:
     forks_remark: str
     fork_kinds: tuple[str, ...]
     fork_classes: tuple[str, ...]
+    defects: Table
     tasks: tuple[DeltaRow, ...]
     divergence: Table
     guards: tuple[GuardRow, ...]

@@ -12,13 +12,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 WIDTH = 300.0
 EDGE = 14.0  # room for arrow heads and half a label
-REACH = 1.5  # how far an interval may stretch the axis, in spans of what must be seen
+REACH = 4.0  # how far an interval may stretch the axis, in spans of what must be seen
 LABEL_ROOM = 54.0
 LARGEST = 1e12
 Bound = float | None

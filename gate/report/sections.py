@@ -20,6 +20,7 @@ from gate.report.reading import (
     read_text,
     write_value,
 )
+from gate.report.remarks import CERTIFICATES
 from gate.report.speed import write_difference
 from gate.report.wording import DIVERGENCE_LIMIT, describe_group, describe_measure
 
@@ -50,6 +51,30 @@ def make_divergence(decision: Decision) -> Table:
         rows=tuple(_write_divergence(one, levels) for one in found),
         remark=DIVERGENCE_LIMIT if found else NOT_MEASURED,
     )
+
+
+def make_defects(decision: Decision) -> Table:
+    """Return the defects that the certificates of both arms list, wherever in an output."""
+    found = [one for name in sorted(CERTIFICATES) for one in find_comparisons(decision, name)]
+    listed = [(arm_of(one), defect) for one in found for defect in _read_dicts(one, "defects")]
+    head = ("Arm", "Request", "Class", "Token", "Distance from the model's choice", "Rank")
+    return Table(
+        caption="Tokens that the model would not have chosen, at any place in an output",
+        head=head,
+        rows=tuple(_write_defect(arm, defect) for arm, defect in listed),
+        remark="" if listed else ("none listed" if found else NOT_MEASURED),
+    )
+
+
+def arm_of(comparison: Comparison) -> str:
+    """Return whose tokens a certificate counts."""
+    return "baseline" if comparison.measure == "baseline_certificate" else "candidate"
+
+
+def _write_defect(arm: str, defect: object) -> tuple[str, ...]:
+    names = (read_text(defect, name) for name in ("request_id", "request_class", "position"))
+    regret = format_number(read_number(defect, "regret"), "nats")
+    return (arm, *names, regret, format_number(read_number(defect, "rank")))
 
 
 def list_guards(decision: Decision) -> tuple[GuardRow, ...]:
@@ -171,7 +196,7 @@ def _write_divergence(comparison: Comparison, levels: Sequence[str]) -> tuple[st
 
 
 def _write_guard(decision: Decision, comparison: Comparison) -> GuardRow:
-    flips = _read_flips(comparison)
+    flips = _read_dicts(comparison, "flipped")
     baseline, candidate = _write_arms(comparison)
     hidden = len(flips) - N_FLIPS
     return GuardRow(
@@ -185,8 +210,8 @@ def _write_guard(decision: Decision, comparison: Comparison) -> GuardRow:
     )
 
 
-def _read_flips(comparison: Comparison) -> list[object]:
-    value = read_path(comparison.detail, "flipped")
+def _read_dicts(comparison: Comparison, key: str) -> list[object]:
+    value = read_path(comparison.detail, key)
     return (
         [one for one in value if isinstance(one, Mapping)]
         if isinstance(value, list | tuple)

@@ -8,7 +8,14 @@ from gate.report.judged import is_signed, make_span, read_unit, write_interval
 from gate.report.numbers import NOT_MEASURED, format_difference, format_number, format_speedup
 from gate.report.page import SpeedRow, Table
 from gate.report.plots import Axis, Span, Strip, choose_axis, draw_strip, is_drawable
-from gate.report.reading import badge_of, find_comparisons, find_verdict, read_items, read_number
+from gate.report.reading import (
+    badge_of,
+    find_comparisons,
+    find_verdict,
+    read_items,
+    read_number,
+    read_path,
+)
 from gate.report.wording import describe_group, describe_measure
 
 if TYPE_CHECKING:
@@ -44,6 +51,8 @@ def list_idle_classes(decision: Decision) -> tuple[str, ...]:
     """Return the request classes in which no guess was accepted."""
     idle = []
     for comparison in find_comparisons(decision, "exercised"):
+        if read_path(comparison.detail, "unknown") is True:
+            continue  # nobody knows what was accepted; that is said instead
         counts = read_items(comparison.detail, "by_class")
         idle += [name for name, count in counts if count == 0 and not isinstance(count, bool)]
     return tuple(dict.fromkeys(idle))

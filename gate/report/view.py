@@ -6,6 +6,7 @@ this module puts them together and computes no outcome: it shows the decision's 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gate.export.outcomes import check_outcomes, stops_release
@@ -14,11 +15,13 @@ from gate.report.arms import list_facts, list_provenance
 from gate.report.forks import list_forks, write_forks_remark
 from gate.report.judged import list_criteria, list_verdicts
 from gate.report.page import Half, Page
-from gate.report.reading import find_comparisons, make_badge, read_number
+from gate.report.reading import find_comparisons, make_badge, read_path
+from gate.report.remarks import CERTIFICATES
 from gate.report.sections import (
     list_guards,
     list_tasks,
     make_comparisons,
+    make_defects,
     make_divergence,
     make_failures,
     make_sensitivity,
@@ -81,6 +84,7 @@ def make_page(decision: Decision) -> Page:
         forks_remark=write_forks_remark(decision),
         fork_kinds=tuple(sorted({card.kind for card in forks})),
         fork_classes=tuple(sorted({card.request_class for card in forks})),
+        defects=make_defects(decision),
         tasks=list_tasks(decision),
         divergence=make_divergence(decision),
         guards=list_guards(decision),
@@ -149,7 +153,8 @@ def _write_speed_remark(decision: Decision, *, measured: bool) -> str:
 
 def _list_alerts(decision: Decision) -> tuple[str, ...]:
     alerts = []
-    for comparison in find_comparisons(decision, "token_defects"):
+    certificates = (find_comparisons(decision, name) for name in sorted(CERTIFICATES))
+    for comparison in chain.from_iterable(certificates):
         count = comparison.baseline
         if count is not None and count > 0:
             size = f"{count:,.0f}" if count >= 1 else f"a share of {count:.2g}"
@@ -172,7 +177,8 @@ def _list_notes(decision: Decision) -> tuple[str, ...]:
         if not any(name in note for note in decision.notes)
     ]
     for comparison in find_comparisons(decision, "exercised"):
-        unknown = read_number(comparison.detail, "unknown")
-        if unknown:
-            notes.append(ACCEPTANCE_UNKNOWN.format(count=f"{unknown:,}"))
+        unknown = read_path(comparison.detail, "unknown")
+        if isinstance(unknown, int) and unknown:
+            count = "all requests" if unknown is True else f"{unknown:,} requests"
+            notes.append(ACCEPTANCE_UNKNOWN.format(count=count))
     return tuple(notes)

@@ -25,11 +25,17 @@ MEASURES = {
         "",
         absolute=True,
     ),
+    "baseline_certificate": Measure(
+        "Token defects of the baseline",
+        "the baseline's own tokens under the same certificate: the ruler is checked first",
+        "share",
+        "",
+        absolute=True,
+    ),
     "token_unexplained": Measure(
         "Unexplained tokens",
         "tokens slightly beyond the noise, compared with the baseline's own number",
         "share",
-        "",
     ),
     "flip_rate": Measure(
         "Flip rate",
@@ -120,6 +126,7 @@ SECTIONS = (
     ("criteria", "Criteria"),
     ("speed", "Speed"),
     ("forks", "Forks"),
+    ("defects", "Defects"),
     ("tasks", "Tasks"),
     ("guards", "Behaviour"),
     ("divergence", "Divergence"),
@@ -145,7 +152,7 @@ NOT_COVERED = (
     "No guess was accepted in the class {name}: the new decoder did nothing there, "
     "and the claim does not cover it."
 )
-ACCEPTANCE_UNKNOWN = "For {count} requests the decoder does not say what it accepted."
+ACCEPTANCE_UNKNOWN = "For {count} the decoder does not say what it accepted."
 NO_VERDICTS = "No criterion was judged. No evidence is never a pass."
 
 

@@ -1,0 +1,213 @@
+"""One model in memory, both arms on it, and the referee beside them.
+
+The only part of the pipeline that touches torch; pipeline.py loads it by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from gate.config import ModelConfig
+from gate.decoders.base import OWN_ENGINE, Decoder, create
+from gate.decoders.calibration import measure_noise
+from gate.decoders.engine import check_architecture
+from gate.decoders.sampling import Law
+from gate.decoders.stopping import covering_count, decode
+from gate.measures.termination import check_output, cut_at_stop
+from gate.models import LoadedModel, ResolvedModel, load_model, read_model_config, resolve_model
+from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
+from gate.referee import Referee
+from gate.store import BatchResult, key_text
+
+VERSIONS = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+WARM_UP = ("Say hello.", "Count from one to five.")
+WARM_UP_TOKENS = 8
+
+
+def resolve(config: ModelConfig, folder: Path, specs: Iterable[DecoderSpec], progress: Callable[[str], None]) -> ResolvedModel:
+    """Find the model and refuse what the arms' decoders cannot run. Raises UsageError."""
+    resolved = resolve_model(config, folder, progress)
+    if any(spec.kind in OWN_ENGINE for spec in specs):
+        check_architecture(read_model_config(resolved), resolved.name)
+    return resolved
+
+
+class Session:
+    """A loaded model serving both arms, one after the other."""
+
+    def __init__(self, resolved: ResolvedModel, config: ModelConfig, folder: Path) -> None:
+        """Load the model. ``folder``: where python decoders are imported from."""
+        self.resolved = resolved
+        self._config = config
+        self._folder = folder
+        self.model: LoadedModel = load_model(resolved, config.dtype, config.device)
+        self.referee = Referee(self.model)
+        self._checksum = self.checksum()
+
+    def open_arm(self, spec: DecoderSpec) -> Decoder:
+        """Make the decoder of an arm."""
+        return create(spec, self.model, self._folder)
+
+    def tokenise(self, request: Request) -> Request:
+        """Return the request with its prompt as token ids, through the chat template."""
+        tokenizer: Any = self.model.tokenizer
+        prompt: Any = request.prompt
+        if isinstance(prompt, str):
+            ids = tokenizer(prompt)["input_ids"]
+        elif prompt and isinstance(prompt[0], dict):
+            ids = self._apply_template(prompt)
+        else:
+            ids = prompt
+        eos_ids = request.eos_ids or self.model.eos_ids
+        return msgspec.structs.replace(request, prompt=tuple(int(i) for i in ids), eos_ids=eos_ids)
+
+    def _apply_template(self, messages: Sequence[dict[str, str]]) -> Sequence[int]:
+        tokenizer: Any = self.model.tokenizer
+        if not getattr(tokenizer, "chat_template", None):
+            ids: Sequence[int] = tokenizer("\n\n".join(m["content"] for m in messages))["input_ids"]
+            return ids
+        encoded = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, return_dict=True
+        )
+        found: Sequence[int] = encoded["input_ids"]
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids as users see it."""
+        return decode(self.model.tokenizer, ids)
+
+    def run_batch(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
+        """Decode one batch, check how outputs ended, and let the referee score them."""
+        laws: dict[tuple[str, int], list[torch.Tensor]] = {}
+
+        def tap(request: Request, position: int, law: Law) -> None:  # noqa: ARG001 - in order
+            laws.setdefault((request.id, request.repeat), []).append(law.logits.clone())
+
+        set_tap(decoder, tap)
+        try:
+            generations = self.collect(decoder, requests)
+        finally:
+            set_tap(decoder, None)
+        by_key = {(r.id, r.repeat): r for r in requests}
+        scores: list[TokenScores] = list(self.referee.score(requests, generations, laws))
+        faults = {
+            key_text(g.request_id, g.repeat): check_output(by_key[g.request_id, g.repeat], g, self.decode)
+            for g in generations
+        }
+        return BatchResult(
+            generations=tuple(generations),
+            scores=tuple(scores),
+            faults={key: found for key, found in faults.items() if found},
+        )
+
+    def collect(self, decoder: Decoder, requests: Sequence[Request]) -> list[Generation]:
+        """Return one sound generation per request, in the order of the requests."""
+        by_key = {(r.id, r.repeat): r for r in requests}
+        found: dict[tuple[str, int], Generation] = {}
+        for generation in decoder.generate(requests):
+            key = (generation.request_id, generation.repeat)
+            if key in by_key:
+                found[key] = self._normalise(by_key[key], generation)
+        return [found.get(key) or _missing(request) for key, request in by_key.items()]
+
+    def _normalise(self, request: Request, generation: Generation) -> Generation:
+        """Check another's output at the border: ids in the vocabulary, text where it was left out."""
+        ids = generation.token_ids
+        if generation.finish == "error" or ids is None:
+            return generation
+        if not all(isinstance(i, int) and 0 <= i < self.model.vocab_size for i in (*ids, *generation.tail_ids)):
+            return _failure(request, "a token id lies outside the vocabulary")
+        if not ids and not generation.tail_ids:
+            return _failure(request, "the output is empty: not even a first token")
+        if generation.text or not self.decode(ids):
+            return generation
+        return self._write_text(request, generation, tuple(ids))
+
+    def _write_text(self, request: Request, generation: Generation, ids: tuple[int, ...]) -> Generation:
+        """Detokenise; a stop string that the last token completes is cut, with its tokens."""
+        cut = cut_at_stop(request, ids, self.decode) if generation.finish == "stop" else None
+        if cut is None or cut[0] != len(ids) or generation.tail_ids:
+            return msgspec.structs.replace(generation, text=self.decode(ids))
+        n = covering_count(self.model.tokenizer, ids, cut[1])
+        return msgspec.structs.replace(generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:])
+
+    def time_one_by_one(self, decoder: Decoder, requests: Sequence[Request]) -> list[Generation]:
+        """Serve requests at concurrency 1, timing only."""
+        return [g for request in requests for g in self.collect(decoder, [request])]
+
+    def warm_up(self, decoder: Decoder) -> None:
+        """Run prompts from outside the evalset, so that no block pays for a first time."""
+        for n, text in enumerate(WARM_UP):
+            request = Request(
+                id=f"warm-up-{n}", task="warm-up", request_class="warm-up",
+                prompt=({"role": "user", "content": text},), max_tokens=WARM_UP_TOKENS,
+            )
+            list(decoder.generate([self.tokenise(request)]))
+
+    def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
+        """Measure how far honest arithmetic moves a logit gap here."""
+        return measure_noise(self.model, self.referee, requests, n_rows)
+
+    @torch.inference_mode()
+    def checksum(self) -> str:
+        """Return a hash of the weights as they are in memory, from the sum of each tensor."""
+        sums = [f"{name}={float(p.double().sum())!r}" for name, p in self.model.model.named_parameters()]
+        return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the weights are still those that were loaded."""
+        return self.checksum() == self._checksum
+
+    def describe(self) -> dict[str, object]:
+        """Provenance of what both arms share."""
+        model = self.model.model
+        return {
+            "model": {
+                "id": self.resolved.name,
+                "weights_sha256": self.resolved.weights_sha256,
+                "tokenizer_sha256": self.resolved.tokenizer_sha256,
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+                "device": describe_device(self.model.device),
+                "attention": str(getattr(model.config, "_attn_implementation", "unknown")),
+                "context": self.model.context,
+            },
+            "versions": {name: metadata.version(name) for name in VERSIONS},
+            "threads": torch.get_num_threads(),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        }
+
+    @property
+    def template_sha256(self) -> str:
+        """Hash of the chat template."""
+        template = str(getattr(self.model.tokenizer, "chat_template", None) or "")
+        return hashlib.sha256(template.encode()).hexdigest()
+
+
+def set_tap(decoder: Any, tap: Any) -> None:  # noqa: ANN401 - any decoder
+    """Set the tap of a decoder that has one."""
+    if hasattr(decoder, "tap"):
+        decoder.tap = tap
+
+
+def describe_device(device: torch.device) -> str:
+    """Name the device as a person would."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} ({device})"
+    return f"CPU {platform.machine()}"
+
+
+def _failure(request: Request, message: str) -> Generation:
+    return Generation(request_id=request.id, repeat=request.repeat, finish="error", error=message)
+
+
+def _missing(request: Request) -> Generation:
+    return _failure(request, "the decoder returned nothing for this request")

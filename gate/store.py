@@ -1,0 +1,171 @@
+"""A run's folder: what is written when, so that a killed run loses at most its open batch.
+
+    reports/<run-id>/
+        plan.json            fingerprint and batch plan; the run resumes only where it is equal
+        noise.json           noise bound
+        baseline/ candidate/ one file per finished batch, written whole or not at all
+        decision.json        outcome ERROR, "not finished", until the run has ended
+    reports/latest           relative link to the newest run; removed by a refused one
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from gate.errors import RunError, UsageError
+from gate.records import Decision, Generation, Outcome, Record, Request, TokenScores
+
+T = TypeVar("T")
+ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+class Fault(Record, kw_only=True):
+    """Something wrong with how an output ended or was reported, found without the model."""
+
+    kind: str
+    message: str
+
+
+class BatchResult(Record, kw_only=True):
+    """Everything one batch gave in one arm."""
+
+    generations: tuple[Generation, ...]
+    scores: tuple[TokenScores, ...] = ()
+    faults: dict[str, tuple[Fault, ...]] = {}  # "request id#repeat" -> faults
+
+
+class StoredPlan(Record, kw_only=True):
+    """What makes two runs the same run, and the requests in batches."""
+
+    fingerprint: str
+    created_at: str
+    batches: tuple[tuple[Request, ...], ...]
+    timing: tuple[tuple[Request, ...], ...] = ()
+
+
+def key_text(request_id: str, repeat: int) -> str:
+    """Name an output in a JSON object."""
+    return f"{request_id}#{repeat}"
+
+
+class RunStore:
+    """Reads and writes one run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` need not exist yet."""
+        self.folder = folder
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run: its folder's."""
+        return self.folder.name
+
+    def write(self, name: str, value: object) -> None:
+        """Write a JSON file of the run, atomically."""
+        write_atomically(self.folder / name, msgspec.json.format(ENCODER.encode(value), indent=1))
+
+    def read(self, name: str, kind: type[T]) -> T | None:
+        """Read a JSON file of the run; None where it does not exist. Raises RunError."""
+        path = self.folder / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            msg = f"{path}: {error}; delete the run's folder and run again"
+            raise RunError(msg) from error
+
+    def write_batch(self, arm: str, name: str, result: BatchResult) -> None:
+        """Write a finished batch."""
+        write_atomically(self.folder / arm / f"{name}.json", ENCODER.encode(result))
+
+    def read_batch(self, arm: str, name: str) -> BatchResult | None:
+        """Read a finished batch; None where it has not finished."""
+        return self.read(f"{arm}/{name}.json", BatchResult)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write a file whole or not at all, also when the process is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def point_latest(reports: Path, run_id: str) -> None:
+    """Let ``reports/latest`` point at a run, atomically."""
+    link = reports / f".latest.{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(run_id)
+    link.replace(reports / "latest")
+
+
+def remove_latest(reports: Path) -> None:
+    """Remove ``reports/latest``: a refused run leaves no older verdict behind."""
+    (reports / "latest").unlink(missing_ok=True)
+
+
+def find_unfinished(reports: Path, fingerprint: str) -> RunStore | None:
+    """Return the newest run of the same fingerprint that has not ended, or None."""
+    folders = sorted((path.parent for path in reports.glob("*/plan.json")), reverse=True)
+    for folder in folders:
+        if folder.is_symlink():
+            continue
+        store = RunStore(folder)
+        try:
+            plan = store.read("plan.json", StoredPlan)
+        except RunError:
+            continue
+        if plan and plan.fingerprint == fingerprint and not (folder / "finished").exists():
+            return store
+    return None
+
+
+def read_decision(path: Path) -> Decision:
+    """Read a decision.json, or the one in a run's folder. Raises UsageError."""
+    file = path / "decision.json" if path.is_dir() else path
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Decision)
+    except (OSError, msgspec.MsgspecError) as error:
+        msg = f"{file}: no readable decision ({error}); name a run's folder or its decision.json"
+        raise UsageError(msg) from error
+
+
+def count_surface_runs(reports: Path, surface_hash: str, but: str) -> int:
+    """Count earlier finished runs of the same surface, so that re-running until green shows."""
+    n = 0
+    for path in reports.glob("*/decision.json"):
+        if path.parent.is_symlink() or path.parent.name == but:
+            continue
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError):
+            continue
+        surface = found.get("surface")
+        n += isinstance(surface, dict) and surface.get("hash") == surface_hash
+    return n
+
+
+def unfinished_decision(template: Decision) -> Decision:
+    """Return the decision that stands while a run is not finished."""
+    return msgspec.structs.replace(
+        template,
+        outcome=Outcome.ERROR,
+        content=Outcome.ERROR,
+        gain=Outcome.ERROR,
+        reason="not finished: the run is going on or was stopped; run the same command to resume it",
+    )
