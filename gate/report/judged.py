@@ -110,8 +110,8 @@ def draw_criterion(criterion: Criterion | None, comparison: Comparison | None) -
 def _label_margins(ends: list[float], comparison: Comparison) -> list[tuple[float, str]]:
     """Return the margins with their labels; the last one is also named."""
     labels = [_write_on_axis(end, comparison) for end in ends]
-    if len(ends) == 2 and ends[0] == -ends[1]:
-        return [(ends[0], labels[0]), (ends[1], f"margin ±{labels[1].lstrip('+')}")]
+    if len(ends) > 1 and ends[0] == -ends[-1]:
+        return [(ends[0], labels[0]), (ends[-1], f"margin ±{labels[-1].lstrip('+')}")]
     return [*zip(ends[:-1], labels, strict=False), (ends[-1], f"margin {labels[-1]}")]
 
 

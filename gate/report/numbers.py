@@ -12,6 +12,10 @@ NOT_MEASURED = "not measured"
 SHARE_UNITS = frozenset({"share", "rate", "fraction", "proportion", "probability", "accuracy", "%"})
 POINT_UNITS = frozenset({"points", "pp", "percentage points"})
 MAX_DIGITS = 12
+MILLISECOND_S = 1e-3
+FULL_PERCENT = 100
+PLAIN_RATIOS = (0.1, 100.0)  # written with two decimals
+LARGEST_EXACT = 1e15  # whole numbers below are exact in a float
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -76,7 +80,7 @@ def _format_seconds(value: float, digits: int) -> str:
     size = abs(value)
     if size == 0 or size >= 1:
         return f"{_round(value, digits)} s"
-    if size >= 1e-3:
+    if size >= MILLISECOND_S:
         return f"{_round(1e3 * value, digits)} ms"
     return f"{_round(1e6 * value, digits)} µs"
 
@@ -84,21 +88,22 @@ def _format_seconds(value: float, digits: int) -> str:
 def _round_share(percent: float, digits: int) -> str:
     for more in range(digits, MAX_DIGITS):
         text = _round(percent, more)
-        if percent >= 100 or text != "100":
+        if percent >= FULL_PERCENT or text != "100":
             return text
     return "just under 100"
 
 
 def _round_ratio(value: float, digits: int) -> str:
     """Return a ratio with its trailing zeros: 1.50 says more than 1.5."""
-    if value == 1 or not 0.1 <= value < 100:
+    smallest, largest = PLAIN_RATIOS
+    if value == 1 or not smallest <= value < largest:
         return _round(value, digits)
     return f"{value:.{digits - 1}f}"
 
 
 def _round(value: float, digits: int) -> str:
-    """Return ``value`` at ``digits`` significant digits; whole numbers below 1e15 in full."""
-    if value == int(value) and abs(value) < 1e15:
+    """Return ``value`` at ``digits`` significant digits; whole numbers in full."""
+    if value == int(value) and abs(value) < LARGEST_EXACT:
         text = f"{int(value):,}"
     elif abs(value) >= 10**digits:
         text = f"{value:,.0f}"

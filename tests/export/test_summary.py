@@ -1,0 +1,101 @@
+"""The markdown summary: the decision's words, and nobody else's markup."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from markdown_it import MarkdownIt
+
+from gate.errors import RunError
+from gate.export.summary import escape_markdown, render_summary
+from gate.export.text import clip, show_hidden, to_line
+from gate.records import Outcome
+from tests.report.builders import make_decision, make_error, make_fail
+from tests.report.hostile import HOSTILE, TEXTS, poison
+
+RENDERER = MarkdownIt("gfm-like", {"linkify": False})
+OURS = {"h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+
+
+def count_rows(summary: str) -> int:
+    return str(RENDERER.render(summary)).count("<tr>")
+
+
+N_ROWS = count_rows(render_summary(make_fail()))
+
+
+def read_tags(summary: str) -> set[str]:
+    return set(re.findall(r"<([a-z0-9]+)", RENDERER.render(summary)))
+
+
+def check_inert(summary: str) -> None:
+    assert read_tags(summary) <= OURS
+    assert not re.search(r"@\w|#\d|://|www\.|GH-\d", summary)
+    assert "<" not in summary.replace("&lt;", "")
+    summary.encode()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_in_every_field_stays_text(text: str) -> None:
+    summary = render_summary(poison(make_fail(), text))
+    check_inert(summary)
+    assert count_rows(summary) == N_ROWS
+    assert len(summary) < 60_000  # GitHub refuses a comment above 65,536 characters
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_any_text_in_every_field_stays_text(text: str) -> None:
+    summary = render_summary(poison(make_fail(), text))
+    check_inert(summary)
+    assert count_rows(summary) == N_ROWS
+
+
+@pytest.mark.parametrize("outcomes", list(itertools.product(Outcome, repeat=3)))
+def test_the_outcome_words_are_those_of_the_decision(outcomes: tuple[Outcome, ...]) -> None:
+    changes = dict(zip(("outcome", "content", "gain"), outcomes, strict=True))
+    lines = render_summary(msgspec.structs.replace(make_error(), **changes)).splitlines()
+    assert lines[0].endswith(f"Decoding gate: {outcomes[0]}")
+    row = next(line for line in lines if line.endswith("| lossless | release |"))
+    assert [cell.split()[-1] for cell in row.split("|")[1:3]] == list(outcomes[1:])
+
+
+def test_an_unknown_outcome_is_an_error() -> None:
+    with pytest.raises(RunError, match="fine"):
+        render_summary(make_decision(outcome="fine"))
+
+
+def test_what_stops_the_release_comes_first() -> None:
+    summary = render_summary(make_fail())
+    assert summary.index("guard flips") < summary.index("task alarm") < summary.index("exercised")
+
+
+def test_without_verdicts_it_says_that_no_evidence_is_no_pass() -> None:
+    assert "No evidence is never a pass" in render_summary(make_error())
+
+
+def test_defects_are_shown_before_ties() -> None:
+    table = render_summary(make_fail()).split("First forks")[1]
+    assert "defect" in table
+    assert "tie" not in table
+
+
+@pytest.mark.parametrize("text", ["@team", "#12", "a|b", "`x`", "<b>", "*x*", "[a](b)", ":tada:"])
+def test_markup_reads_as_the_characters_it_is_made_of(text: str) -> None:
+    html = RENDERER.renderInline(escape_markdown(text)).replace("\u200b", "")
+    assert html == text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def test_hidden_characters_are_written_as_escapes() -> None:
+    assert show_hidden("a\x1b\u202e\x00\ud800\xa0\n") == r"a\x1b\u202e\x00\ud800\xa0" + "\n"
+    assert to_line("a\nb\tc") == r"a\nb\tc"
+    assert show_hidden("naïve 日本 😀") == "naïve 日本 😀"
+
+
+def test_a_clipped_text_says_how_much_is_missing() -> None:
+    assert clip("abcdef", 2) == "ab… (4 more characters)"
+    assert clip("ab", 2) == "ab"
