@@ -1,0 +1,7 @@
+"""``python -m gate``: the command line."""
+
+from __future__ import annotations
+
+from gate.cli import main
+
+raise SystemExit(main())
