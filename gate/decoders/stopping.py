@@ -25,27 +25,31 @@ REPLACEMENT = "�"
 class Detokeniser:
     """Text of a growing output, token by token.
 
-    Byte-level vocabularies split characters over tokens: text is held back while it ends
-    in a replacement character, until the next token completes it.
+    Byte-level vocabularies split characters over tokens: replacement characters at the end
+    are held back until a later token completes them or shows that nothing will.
     """
 
     def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - transformers has no protocol
         self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._start = 0  # of the ids whose text is re-decoded as context
-        self._read = 0  # ids whose text is in ``text``
-        self.text = ""
-        self.ends: list[int] = []  # ends[i]: len(text) once token i's text was certain
+        self._read = 0  # ids whose text was whole
+        self._base = 0  # length of their text
+        self.text = ""  # what is certain
+        self.certain: list[int] = []  # certain[i]: len(text) once token i was pushed
+        self.ends: list[int] = []  # ends[i]: the same with what is held back
 
     def push(self, token_id: int) -> None:
         """Add a token; ``text`` grows by what became certain."""
         self._ids.append(token_id)
         known = decode(self._tokenizer, self._ids[self._start : self._read])
-        whole = decode(self._tokenizer, self._ids[self._start :])
-        if len(whole) > len(known) and not whole.endswith(REPLACEMENT):
-            self.text += whole[len(known) :]
-            self._start, self._read = self._read, len(self._ids)
-            self.ends += [len(self.text)] * (self._read - len(self.ends))
+        fresh = decode(self._tokenizer, self._ids[self._start :])[len(known) :]
+        certain = fresh.rstrip(REPLACEMENT)
+        self.text += certain[len(self.text) - self._base :]
+        self.certain.append(len(self.text))
+        self.ends.append(self._base + len(fresh))
+        if fresh and certain == fresh:
+            self._start, self._read, self._base = self._read, len(self._ids), len(self.text)
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:  # noqa: ANN401
@@ -100,7 +104,7 @@ class Stopper:
         n = self._request.min_tokens
         if n == 0:
             return 0
-        return self._detokeniser.ends[n - 1] if len(self._detokeniser.ends) > n else None
+        return self._detokeniser.ends[n - 1] if len(self.ids) > n else None
 
     def result(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
         """Return (text, ids, tail ids) of a finished output."""
@@ -127,12 +131,12 @@ class Stopper:
 
     def _releasable(self) -> tuple[int, int]:
         """How much text can no longer be cut, and the fewest tokens that cover it."""
-        text, ends = self._detokeniser.text, self._detokeniser.ends
+        text, certain = self._detokeniser.text, self._detokeniser.certain
         limit = len(text) - longest_partial(text, self._request.stop)
-        whole = bisect.bisect_right(ends, limit)
-        if whole == 0:
+        whole = bisect.bisect_right(certain, limit)
+        if whole == 0 or certain[whole - 1] == 0:
             return 0, 0
-        return ends[whole - 1], bisect.bisect_left(ends, ends[whole - 1]) + 1
+        return certain[whole - 1], bisect.bisect_left(certain, certain[whole - 1]) + 1
 
 
 def covering_count(tokenizer: Any, ids: Sequence[int], text: str) -> int:  # noqa: ANN401
