@@ -53,7 +53,7 @@ def format_apart(value: object, margin: float, unit: str, *, signed: bool) -> st
 
 def format_speedup(ratio: object, digits: int = 3) -> str:
     """Return a time ratio (candidate over baseline) as a speed-up in words."""
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not ratio > 0:
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
         return NOT_MEASURED
     speedup = 1 / ratio
     if speedup == 1:

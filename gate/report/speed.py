@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gate.report.judged import is_signed, make_span, read_unit, write_interval
@@ -124,7 +125,7 @@ def _write_speedups(estimate: Estimate) -> str:
 
 def _invert(estimate: Estimate) -> Span | None:
     """Return a time ratio as a speed-up: the ends swap, and an end at 0 is unbounded."""
-    if not estimate.statistic > 0:
+    if not 0 < estimate.statistic < math.inf:
         return None
     slow, fast = estimate.interval[1], estimate.interval[0]
     return Span(

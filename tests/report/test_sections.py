@@ -1,0 +1,125 @@
+"""The evidence below the first screen: what was measured, and what was not."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from gate.records import Comparison, Decision, Estimate
+from gate.report import render_html
+from gate.report.view import make_page
+from tests.report.builders import FACTORIES, make_decision, make_error, make_fail
+from tests.report.parts import make_estimate, make_fork, make_ratio, make_task
+
+
+def show(*comparisons: Comparison) -> Decision:
+    return make_decision(verdicts=(), comparisons=comparisons)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_decision_read_back_from_its_json_makes_the_same_page(factory: object) -> None:
+    decision = factory()  # type: ignore[operator]
+    again = msgspec.json.decode(msgspec.json.encode(decision), type=Decision)
+    assert render_html(again) == render_html(decision)
+
+
+def test_every_section_of_an_empty_decision_says_not_measured() -> None:
+    page = make_page(make_error())
+    tables = (page.divergence, page.serving, page.failures, page.sensitivity, page.defects)
+    assert {table.remark for table in tables} == {"not measured"}
+    assert page.speed_remark == "not measured"
+
+
+def test_the_self_test_is_shown_under_its_own_column_names() -> None:
+    rows = ({"fault": "relaxed acceptance", "caught_by": "token certificate"}, {"fault": "seed"})
+    table = make_page(make_decision(sensitivity=rows)).sensitivity
+    assert table.head == ("fault", "caught by")
+    assert table.rows[1] == ("seed", "not measured")
+
+
+def test_throughput_and_latency_show_both_arms_in_their_units() -> None:
+    rate = Comparison(
+        measure="tokens_per_second",
+        unit="ratio",
+        baseline=410.0,
+        candidate=650.0,
+        difference=make_estimate(1.59, 1.5, 1.7),
+    )
+    wait = Comparison(measure="ttft", unit="s", baseline=0.021, candidate=0.025)
+    rows = make_page(show(rate, wait)).serving.rows
+    assert rows[0][2:4] == ("410 tokens/s", "650 tokens/s")
+    assert rows[0][4] == "1.59×; between 1.50× and 1.70× (95% confidence)"
+    assert rows[1][2:] == ("21 ms", "25 ms", "not measured")
+
+
+def test_divergence_shows_the_percentiles_there_are_and_what_it_cannot_see() -> None:
+    table = make_page(make_decision()).divergence
+    assert table.head[2:] == ("p50", "p90", "p99", "max", "Same first choice")
+    assert table.rows[0][-1] == "99.97%"
+    assert "cannot see a decoder that accepts guesses it should reject" in table.remark
+
+
+def test_lost_pairs_are_shown_with_their_reasons_wherever_they_were_lost() -> None:
+    lost = msgspec.structs.replace(
+        make_task("gsm8k", 0.0, 0.1, 10), n_dropped=3, drop_reasons={"candidate failed": 3}
+    )
+    rows = make_page(show(lost)).failures.rows
+    assert rows[0][4:] == ("3", "candidate failed 3")
+
+
+def test_the_labels_that_changed_are_shown_with_both_texts() -> None:
+    guards = {row.name: row for row in make_page(make_fail()).guards}
+    assert [flip.candidate_label for flip in guards["format"].flips] == ["invalid"] * 3
+    assert guards["format"].flips[0].baseline_text == '{"city": "Paris"}'
+    assert guards["refusal"].flips == ()
+
+
+def test_hundreds_of_changed_labels_are_cut_and_counted() -> None:
+    detail: dict[str, object] = {"flipped": [{"request_id": str(i)} for i in range(70)]}
+    guard = Comparison(measure="guard_flips", group="refusal", detail=detail)
+    row = make_page(show(guard)).guards[0]
+    assert len(row.flips) == 50
+    assert row.flips_remark == "20 more in decision.json"
+    assert row.flips[0].candidate_label == "not recorded"
+
+
+def test_the_whole_mix_leads_the_speeds_and_a_missing_acceptance_says_so() -> None:
+    rows = make_page(show(make_ratio("code", 0.5), make_ratio("all", 0.8))).speed
+    assert [row.name for row in rows] == ["whole mix", "code"]
+    assert rows[0].accepted == rows[0].share == "not measured"
+    assert rows[1].times == "2.4 s → 1.2 s"
+
+
+@pytest.mark.parametrize("statistic", [0.0, -1.0, math.nan, math.inf])
+def test_a_ratio_that_is_no_speed_is_not_drawn(statistic: float) -> None:
+    odd = msgspec.structs.replace(make_ratio("all", 1.0), difference=make_estimate(statistic))
+    page = make_page(show(odd))
+    assert page.speed[0].strip is None
+    assert render_html(show(odd))
+
+
+def test_a_task_that_gives_no_estimate_is_listed_without_a_drawing() -> None:
+    odd = msgspec.structs.replace(make_task("x", 0.0, 0.1, 10), difference=None, detail={})
+    row = make_page(show(odd)).tasks[0]
+    assert (row.delta, row.strip) == ("not measured", None)
+    assert row.counts.startswith("not measured documents")
+
+
+def test_a_fork_of_a_kind_nobody_described_keeps_its_name_and_comes_first() -> None:
+    cards = make_page(make_decision(forks=(make_fork("tie"), make_fork("new_kind")))).forks
+    assert cards[0].kind_meaning == "new_kind"
+
+
+def test_a_measure_nobody_described_is_shown_under_its_own_name() -> None:
+    row = make_page(show(Comparison(measure="beam_width", note="why"))).comparisons.rows[0]
+    assert (row[0], row[4], row[-1]) == ("beam width", "why", "why")
+
+
+def test_a_count_is_written_without_an_interval() -> None:
+    count = Estimate(
+        statistic=520.0, interval=(520.0, 520.0), confidence_level=1.0, n=60, method="count"
+    )
+    table = make_page(show(Comparison(measure="exercised", unit="count", difference=count)))
+    assert table.comparisons.rows[0][4] == "520; counted"
