@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     path = session.config.getoption("gate_decision")
     if path is not None:
         collector: DecisionFile = DecisionFile.from_parent(session, path=path.absolute())
-        items.extend(collector.collect())
+        items.extend(session.genitems(collector))
 
 
 def _read_decision(path: Path) -> Decision:
@@ -79,26 +79,23 @@ class DecisionFile(pytest.File):
 
 
 class GateItem(pytest.Item):
-    """An outcome with its reason. ERROR shows as pytest's error: it is raised in setup."""
+    """An outcome and its message. ERROR shows as pytest's error: it is raised in setup."""
 
     outcome: Outcome
-    reason: str
+    message: str
     stops: bool
 
     def setup(self) -> None:
         """Report an ERROR that stops the release."""
         if self.stops and self.outcome == "ERROR":
-            self._stop()
+            pytest.fail(self.message, pytrace=False)
 
     def runtest(self) -> None:
         """Report everything else: what stops the release fails, what was not judged skips."""
         if self.stops:
-            self._stop()
+            pytest.fail(self.message, pytrace=False)
         if self.outcome != "PASS":
-            pytest.skip(f"{self.outcome}: {_show(self.reason)}")
-
-    def _stop(self) -> None:
-        pytest.fail(f"{self.outcome}: {_show(self.reason)}", pytrace=False)
+            pytest.skip(self.message)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Locate the item in its file."""
@@ -113,7 +110,7 @@ class VerdictItem(GateItem):
         from gate.export.outcomes import stops_release  # noqa: PLC0415 - only with a decision
 
         super().__init__(**kwargs)  # type: ignore[arg-type]  # pytest's own
-        self.outcome, self.reason = verdict.outcome, verdict.reason
+        self.outcome, self.message = verdict.outcome, _write_message(verdict)
         self.stops = stops_release(verdict)
 
 
@@ -123,10 +120,10 @@ class DecisionItem(GateItem):
     def __init__(self, *, decision: Decision, **kwargs: object) -> None:
         """Hold what the decision came to."""
         super().__init__(**kwargs)  # type: ignore[arg-type]  # pytest's own
-        self.outcome, self.reason = decision.outcome, decision.reason
+        self.outcome, self.message = decision.outcome, _write_message(decision)
         self.stops = decision.outcome != "PASS"
         if not self.stops and not any(_is_evidence(verdict) for verdict in decision.verdicts):
-            self.reason = "no blocking criterion was judged, and no evidence is never a pass"
+            self.message = "no evidence: it says PASS, and no blocking criterion was judged"
             self.stops = True
 
 
@@ -134,7 +131,7 @@ def _is_evidence(verdict: Verdict) -> bool:
     return verdict.blocking and verdict.outcome != "NOT_JUDGED"
 
 
-def _show(reason: str) -> str:
+def _write_message(judged: Verdict | Decision) -> str:
     from gate.export.text import to_block  # noqa: PLC0415 - only with a decision
 
-    return to_block(reason)
+    return f"{judged.outcome}: {to_block(judged.reason)}"

@@ -1,0 +1,209 @@
+"""The pytest plugin, run by pytest on decisions written here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import msgspec
+import pytest
+
+from gate.records import SCHEMA, Decision, Outcome, Verdict
+
+pytest_plugins = ("pytester",)
+
+
+@pytest.fixture(autouse=True)
+def only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the other plugins of this environment: the inner runs are ten times faster."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "gate.plugin")
+
+
+def make_verdict(
+    outcome: str, criterion: str = "token certificate", *, blocking: bool = True
+) -> Verdict:
+    return Verdict(
+        criterion=criterion,
+        group="all",
+        outcome=Outcome(outcome),
+        blocking=blocking,
+        reason=f"{criterion} came to {outcome}",
+    )
+
+
+def make_decision(outcome: str, *verdicts: Verdict, schema: int = SCHEMA) -> Decision:
+    return Decision(
+        schema=schema,
+        outcome=Outcome(outcome),
+        content=Outcome(outcome),
+        gain=Outcome.NOT_JUDGED,
+        claim="lossless",
+        purpose="content",
+        reason=f"the decision is {outcome}",
+        verdicts=verdicts,
+        created_at="2026-11-30T00:00:00Z",
+        expires_at="2027-02-28T00:00:00Z",
+    )
+
+
+def run_on(pytester: pytest.Pytester, decision: Decision, *arguments: str) -> pytest.RunResult:
+    path = pytester.path / "decision.json"
+    path.write_bytes(msgspec.json.encode(decision))
+    return pytester.runpytest("--gate-decision", str(path), *arguments)
+
+
+def test_installing_the_gate_installs_the_plugin() -> None:
+    assert [point.value for point in entry_points(group="pytest11", name="gate")] == ["gate.plugin"]
+
+
+def test_each_verdict_is_an_item_and_so_is_the_decision(pytester: pytest.Pytester) -> None:
+    decision = make_decision("PASS", make_verdict("PASS"), make_verdict("PASS", "termination"))
+    result = run_on(pytester, decision, "-v")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*collected 3 items",
+            "decision.json::token certificate[[]all] PASSED*",
+            "decision.json::termination[[]all] PASSED*",
+            "decision.json::decision PASSED*",
+        ]
+    )
+    assert result.ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("outcome", ["FAIL", "INCONCLUSIVE"])
+def test_what_stops_the_release_fails_with_its_reason(
+    pytester: pytest.Pytester, outcome: str
+) -> None:
+    result = run_on(pytester, make_decision(outcome, make_verdict(outcome), make_verdict("PASS")))
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"{outcome}: token certificate came to {outcome}",
+            f"FAILED *::decision - *{outcome}: the decision is*",
+        ]
+    )
+
+
+def test_an_error_shows_as_an_error(pytester: pytest.Pytester) -> None:
+    result = run_on(pytester, make_decision("ERROR", make_verdict("ERROR")))
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["ERROR *::decision - *ERROR: the decision is ERROR"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("outcome", ["FAIL", "INCONCLUSIVE", "ERROR", "NOT_JUDGED"])
+def test_a_verdict_that_does_not_block_is_skipped_with_its_reason(
+    pytester: pytest.Pytester, outcome: str
+) -> None:
+    verdict = make_verdict(outcome, "guard flips", blocking=False)
+    result = run_on(pytester, make_decision("PASS", make_verdict("PASS"), verdict), "-rs")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED*{outcome}: guard flips came to {outcome}"])
+
+
+def test_a_gain_that_was_not_judged_is_skipped(pytester: pytest.Pytester) -> None:
+    verdict = make_verdict("NOT_JUDGED", "speed-up")
+    result = run_on(pytester, make_decision("PASS", make_verdict("PASS"), verdict))
+    result.assert_outcomes(passed=2, skipped=1)
+
+
+@pytest.mark.parametrize("outcome", ["FAIL", "INCONCLUSIVE", "NOT_JUDGED"])
+def test_only_pass_passes_whatever_the_verdicts_say(
+    pytester: pytest.Pytester, outcome: str
+) -> None:
+    result = run_on(pytester, make_decision(outcome, make_verdict("PASS")))
+    result.assert_outcomes(failed=1, passed=1)
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        (),
+        (make_verdict("NOT_JUDGED"),),
+        (make_verdict("PASS", blocking=False),),
+    ],
+    ids=["no verdict", "nothing judged", "nothing blocking"],
+)
+def test_a_pass_without_evidence_fails(
+    pytester: pytest.Pytester, verdicts: tuple[Verdict, ...]
+) -> None:
+    result = run_on(pytester, make_decision("PASS", *verdicts))
+    result.stdout.fnmatch_lines(["no evidence: it says PASS, and no blocking criterion was judged"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("selection", [("-k", "nothing_else"), ("-m", "slow")])
+def test_selecting_tests_does_not_deselect_the_decision(
+    pytester: pytest.Pytester, selection: tuple[str, str]
+) -> None:
+    pytester.makeini("[pytest]\nmarkers = slow")
+    pytester.makepyfile("def test_mine(): pass")
+    result = run_on(pytester, make_decision("FAIL", make_verdict("FAIL")), *selection)
+    result.assert_outcomes(failed=2, deselected=1)
+
+
+def test_the_decision_runs_beside_the_users_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_mine(): pass")
+    result = run_on(pytester, make_decision("PASS", make_verdict("PASS")))
+    result.assert_outcomes(passed=3)
+
+
+def test_a_decision_outside_the_rootdir_is_read(
+    pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("elsewhere") / "decision.json"
+    path.write_bytes(msgspec.json.encode(make_decision("PASS", make_verdict("PASS"))))
+    pytester.runpytest(f"--gate-decision={path}").assert_outcomes(passed=2)
+
+
+def test_without_the_option_nothing_is_added(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_mine(): pass")
+    pytester.runpytest().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"", "is not a decision: *"),
+        (b"\xff\xfe", "is not a decision: *"),
+        (b'{"outcome": "PASS"}', "is not a decision: *missing required field*"),
+        (
+            msgspec.json.encode(make_decision("PASS")).replace(b'"PASS"', b'"GREEN"', 1),
+            "is not a decision: *GREEN*",
+        ),
+        (
+            msgspec.json.encode(make_decision("PASS", schema=SCHEMA + 1)),
+            f"has schema {SCHEMA + 1}, and this version reads {SCHEMA}",
+        ),
+    ],
+    ids=["missing", "empty", "not UTF-8", "half", "unknown outcome", "newer schema"],
+)
+def test_a_file_that_is_no_decision_is_a_usage_error(
+    pytester: pytest.Pytester, content: bytes | None, problem: str
+) -> None:
+    path = pytester.path / "decision.json"
+    if content is not None:
+        path.write_bytes(content)
+    result = pytester.runpytest("--gate-decision", str(path))
+    result.stderr.fnmatch_lines([f"ERROR: --gate-decision {path}: {problem}; name the *"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_terminal_escapes_in_a_reason_are_shown_not_obeyed(pytester: pytest.Pytester) -> None:
+    verdict = msgspec.structs.replace(make_verdict("FAIL"), reason="red \x1b[31m text")
+    result = run_on(pytester, make_decision("FAIL", verdict))
+    assert "\x1b" not in result.stdout.str()
+    result.stdout.fnmatch_lines([r"*red \x1b[[]31m text*"])
+
+
+def test_loading_the_plugin_imports_nothing_heavy() -> None:
+    heavy = ("jinja2", "lm_eval", "msgspec", "numpy", "scipy", "torch", "transformers")
+    code = f"import sys, gate.plugin; print(*(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
