@@ -12,7 +12,7 @@ from gate.records import Claim, Criterion, Purpose, Record
 ROOT_MARKERS = (".git", "pyproject.toml")
 
 
-class ModelConfig(Record, kw_only=True):
+class ModelConfig(Record, frozen=True, kw_only=True):
     """Which model both arms run. ``trust_remote_code`` runs code from the model's repository."""
 
     id: str
@@ -28,14 +28,14 @@ class ModelConfig(Record, kw_only=True):
             raise ValueError(msg)
 
 
-class AllowedDifference(Record, kw_only=True):
+class AllowedDifference(Record, frozen=True, kw_only=True):
     """A provenance field that may differ between the arms, and why."""
 
     field: str
     reason: str
 
 
-class RunConfig(Record, kw_only=True):
+class RunConfig(Record, frozen=True, kw_only=True):
     """How a run is carried out."""
 
     batch: int = 8
@@ -60,7 +60,7 @@ class RunConfig(Record, kw_only=True):
                 raise ValueError(message)
 
 
-class EconomicsConfig(Record, kw_only=True):
+class EconomicsConfig(Record, frozen=True, kw_only=True):
     """Prices. ``device_hour_usd`` is what one device costs for an hour."""
 
     device_hour_usd: float | None = None
@@ -72,7 +72,7 @@ class EconomicsConfig(Record, kw_only=True):
             raise ValueError(msg)
 
 
-class Config(Record, kw_only=True):
+class Config(Record, frozen=True, kw_only=True):
     """The whole of gate.toml. An arm's table is its kind and that kind's options."""
 
     schema: int
@@ -99,7 +99,7 @@ class Config(Record, kw_only=True):
             raise ValueError(msg)
 
 
-class Project(Record, kw_only=True):
+class Project(Record, frozen=True, kw_only=True):
     """A configuration and where it stands: relative paths start at ``folder``."""
 
     config: Config

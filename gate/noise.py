@@ -19,7 +19,7 @@ VERSION = 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9
 _MIX2 = 0x94D049BB133111EB
-_MASK53 = (1 << 53) - 1
+_MASK52 = (1 << 52) - 1
 
 
 def _signed(value: int) -> int:
@@ -54,7 +54,12 @@ def uniforms(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401
     """Uniforms in (0, 1), float64, one per token id (int64, any shape)."""
     base = mix_int(key + (position + 1) * _GOLDEN)
     bits = mix(mix(token_ids * _signed(_GOLDEN) + base) + base)
-    return (((bits >> 11) & _MASK53) + 0.5) / float(1 << 53)
+    return read_unit(bits)
+
+
+def read_unit(bits: Any) -> Any:  # noqa: ANN401
+    """Uniform in (0, 1) of 64 random bits: the middles of 2^52 cells, each exact in float64."""
+    return (((bits >> 12) & _MASK52) + 0.5) / float(1 << 52)
 
 
 def gumbel(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401

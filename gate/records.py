@@ -40,7 +40,7 @@ Direction = Literal["lower_is_better", "higher_is_better", "neutral"]
 # ---------------------------------------------------------------- requests
 
 
-class Sampling(Record, kw_only=True):
+class Sampling(Record, frozen=True, kw_only=True):
     """How the next token is drawn. Temperature 0 is greedy.
 
     Order of application: repetition penalty (prompt and output), presence and
@@ -60,7 +60,7 @@ class Sampling(Record, kw_only=True):
     seed: int | None = None
 
 
-class Request(Record, kw_only=True):
+class Request(Record, frozen=True, kw_only=True):
     """A prompt with its decoding parameters.
 
     ``prompt`` is text, chat messages or token ids; decoders receive token ids.
@@ -85,7 +85,7 @@ class Request(Record, kw_only=True):
 # ------------------------------------------------------------- generations
 
 
-class Step(Record, kw_only=True):
+class Step(Record, frozen=True, kw_only=True):
     """One forward of one request. The prefill is the first, with n_drafted 0.
 
     n_rows: rows of this request in the forward. n_drafted: draft rows verified.
@@ -101,7 +101,7 @@ class Step(Record, kw_only=True):
     wall_s: float = 0.0
 
 
-class Chunk(Record, kw_only=True):
+class Chunk(Record, frozen=True, kw_only=True):
     """What one streamed event carried, ``at_s`` seconds after the request was sent."""
 
     text: str = ""
@@ -109,7 +109,7 @@ class Chunk(Record, kw_only=True):
     at_s: float = 0.0
 
 
-class Trace(Record, kw_only=True):
+class Trace(Record, frozen=True, kw_only=True):
     """Timing and acceptance of one generation. ``steps`` empty: the decoder does not say."""
 
     ttft_s: float | None = None
@@ -120,14 +120,14 @@ class Trace(Record, kw_only=True):
     chunks: tuple[Chunk, ...] = ()
 
 
-class Usage(Record, kw_only=True):
+class Usage(Record, frozen=True, kw_only=True):
     """Token counts as the decoder reports them; an ending EOS is one of n_output."""
 
     n_prompt: int
     n_output: int
 
 
-class TokenLogprob(Record, kw_only=True):
+class TokenLogprob(Record, frozen=True, kw_only=True):
     """Log-probability of an emitted token, nats, and of the likeliest tokens at its position."""
 
     token_id: int
@@ -135,7 +135,7 @@ class TokenLogprob(Record, kw_only=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class Generation(Record, kw_only=True):
+class Generation(Record, frozen=True, kw_only=True):
     """What a decoder returned for a request.
 
     ``token_ids`` holds the output, an ending EOS included. At ``finish = "stop"``
@@ -157,7 +157,7 @@ class Generation(Record, kw_only=True):
     error: str | None = None
 
 
-class TokenScores(Record, kw_only=True):
+class TokenScores(Record, frozen=True, kw_only=True):
     """The referee's view of one generation, one entry per emitted token (tail included).
 
     regret: nats by which the emitted token misses the referee's best score, cut edges
@@ -193,7 +193,7 @@ class TokenScores(Record, kw_only=True):
 # --------------------------------------------------------------------- runs
 
 
-class DecoderSpec(Record, kw_only=True):
+class DecoderSpec(Record, frozen=True, kw_only=True):
     """Which decoder an arm uses, and with what options.
 
     ``noise`` decides whether sampled output is judged by regret (``position_keyed``)
@@ -207,7 +207,7 @@ class DecoderSpec(Record, kw_only=True):
     max_batch: int | None = None
 
 
-class NoiseBound(Record, kw_only=True):
+class NoiseBound(Record, frozen=True, kw_only=True):
     """How far honest arithmetic moves the top-1 to top-2 gap, nats, and how that was measured."""
 
     bound: float
@@ -222,7 +222,7 @@ class NoiseBound(Record, kw_only=True):
     flip_rate_wide: float = 0.0
 
 
-class Run(Record, kw_only=True):
+class Run(Record, frozen=True, kw_only=True):
     """One arm's side of a run: what ran, and what came out."""
 
     schema: int = SCHEMA
@@ -236,7 +236,7 @@ class Run(Record, kw_only=True):
 # --------------------------------------------------------------- judgement
 
 
-class Estimate(Record, kw_only=True):
+class Estimate(Record, frozen=True, kw_only=True):
     """A statistic with its interval. ``method`` names how, and which side is bounded."""
 
     statistic: float
@@ -247,7 +247,7 @@ class Estimate(Record, kw_only=True):
     pvalue: float | None = None
 
 
-class Comparison(Record, kw_only=True):
+class Comparison(Record, frozen=True, kw_only=True):
     """A measure on one group, both arms side by side.
 
     ``difference`` is candidate minus baseline unless ``unit`` says ratio (candidate
@@ -270,7 +270,7 @@ class Comparison(Record, kw_only=True):
     detail: dict[str, object] = {}
 
 
-class Criterion(Record, kw_only=True):
+class Criterion(Record, frozen=True, kw_only=True):
     """A margin on a measure, written down before the run.
 
     groups: ``all`` (the pooled comparison), ``each_task``, ``each_class`` or a name.
@@ -289,7 +289,7 @@ class Criterion(Record, kw_only=True):
     rationale: str = ""
 
 
-class Verdict(Record, kw_only=True):
+class Verdict(Record, frozen=True, kw_only=True):
     """A judged criterion on one group; ``reason`` is one sentence for a release manager."""
 
     criterion: str
@@ -301,7 +301,7 @@ class Verdict(Record, kw_only=True):
     half: Literal["content", "gain"] = "content"
 
 
-class Waiver(Record, kw_only=True):
+class Waiver(Record, frozen=True, kw_only=True):
     """A criterion somebody signed away, until when and why."""
 
     criterion: str
@@ -310,14 +310,14 @@ class Waiver(Record, kw_only=True):
     until: str
 
 
-class TokenView(Record, kw_only=True):
+class TokenView(Record, frozen=True, kw_only=True):
     """One token of a fork's context as the report shows it."""
 
     token_id: int
     text: str
 
 
-class Fork(Record, kw_only=True):
+class Fork(Record, frozen=True, kw_only=True):
     """First difference between the arms of one request, with its evidence.
 
     position: output position. kind: exact | tie | unexplained | defect | unscored.
@@ -343,7 +343,7 @@ class Fork(Record, kw_only=True):
     score_changed: bool | None = None
 
 
-class Decision(Record, kw_only=True):
+class Decision(Record, frozen=True, kw_only=True):
     """All verdicts and the one outcome every surface renders."""
 
     schema: int = SCHEMA

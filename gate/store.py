@@ -24,14 +24,14 @@ T = TypeVar("T")
 ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
-class Fault(Record, kw_only=True):
+class Fault(Record, frozen=True, kw_only=True):
     """Something wrong with how an output ended or was reported, found without the model."""
 
     kind: str
     message: str
 
 
-class BatchResult(Record, kw_only=True):
+class BatchResult(Record, frozen=True, kw_only=True):
     """Everything one batch gave in one arm."""
 
     generations: tuple[Generation, ...]
@@ -39,7 +39,7 @@ class BatchResult(Record, kw_only=True):
     faults: dict[str, tuple[Fault, ...]] = {}  # "request id#repeat" -> faults
 
 
-class StoredPlan(Record, kw_only=True):
+class StoredPlan(Record, frozen=True, kw_only=True):
     """What makes two runs the same run, and the requests in batches."""
 
     fingerprint: str

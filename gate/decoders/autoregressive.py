@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gate.decoders.base import Tap
 from gate.decoders.decoding import decode_batches
 from gate.decoders.drafting import Drafter, Drafts, ExternalDrafts, NoDrafts
+from gate.decoders.engine import check_architecture
 from gate.decoders.options import AutoregressiveOptions
 from gate.records import DecoderSpec, Generation, Request
 
@@ -19,8 +22,9 @@ class AutoregressiveDecoder:
     """The baseline of a decoding release."""
 
     def __init__(self, model: LoadedModel, options: AutoregressiveOptions) -> None:
-        """Make a decoder for a loaded model."""
-        self.spec = DecoderSpec(kind="autoregressive", options={})
+        """Make a decoder for a loaded model. Raises UsageError for a cache it cannot hold."""
+        check_architecture(model.model.config, model.name)
+        self.spec = DecoderSpec(kind="autoregressive", options=msgspec.to_builtins(options))
         self.tap: Tap | None = None
         self.drafts: Drafts | None = None
         self._model = model

@@ -7,8 +7,19 @@ import math
 from gate.records import Request
 
 
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
+"""Beyond these, logits over temperature leave float32."""
+
+
 def find_fault(request: Request, context: int, vocab_size: int) -> str | None:
     """Return what makes a request unservable, or None."""
+    try:
+        return _find_fault(request, context, vocab_size)
+    except TypeError as error:
+        return f"a parameter is of the wrong type: {error}"
+
+
+def _find_fault(request: Request, context: int, vocab_size: int) -> str | None:
     prompt = request.prompt
     if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], int):
         return "prompt must be a sequence of at least one token id"
@@ -26,7 +37,11 @@ def find_fault(request: Request, context: int, vocab_size: int) -> str | None:
             f"a prompt of {n_prompt} tokens and max_tokens = {request.max_tokens} exceed the "
             f"context of {context} tokens; shorten one of them",
         ),
-        (_is_finite(s.temperature) and s.temperature >= 0, f"temperature = {s.temperature}; it must be 0 or above"),
+        (
+            s.temperature == 0 or LEAST_TEMPERATURE <= s.temperature <= MOST_TEMPERATURE,
+            f"temperature = {s.temperature}; it must be 0 (greedy) or from {LEAST_TEMPERATURE:g} "
+            f"to {MOST_TEMPERATURE:g}",
+        ),
         (s.top_k >= 0, f"top_k = {s.top_k}; it must be 0 (off) or above"),
         (0 < s.top_p <= 1, f"top_p = {s.top_p}; it must be above 0 and at most 1"),
         (0 <= s.min_p <= 1, f"min_p = {s.min_p}; it must lie between 0 and 1"),
@@ -48,6 +63,10 @@ def find_fault(request: Request, context: int, vocab_size: int) -> str | None:
         (
             request.n_logprobs is None or 0 <= request.n_logprobs <= vocab_size,
             f"n_logprobs = {request.n_logprobs}; allowed is 0 to the vocabulary's {vocab_size}",
+        ),
+        (
+            request.response_format is None,
+            "response_format is not enforced by this decoder; gate it through a server",
         ),
     )
     return next((message for holds, message in checks if not holds), None)

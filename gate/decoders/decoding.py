@@ -40,7 +40,7 @@ def decode_batches(
     A failure of the batch itself (out of memory, a model that raises) fails its requests;
     nothing is raised.
     """
-    limit = context or model.context
+    limit = min(context or model.context, model.context)
     sound = []
     for request in requests:
         fault = find_fault(request, limit, model.vocab_size)
@@ -169,6 +169,8 @@ def walk(output: Output, tree: Tree, logits: torch.Tensor, best: list[int], peak
     row = 0
     while True:
         token = output.take(logits[row], best[row], peaks[row])
+        if token < 0:
+            return path
         path.n_emitted += 1
         child = tree.children.get((row, token))
         path.n_accepted += child is not None

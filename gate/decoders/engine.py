@@ -79,10 +79,14 @@ class SlotCache(Cache):
         for store in (self.keys, self.values):
             store[:, request, :, target] = store[:, request, :, source]
 
-    def move_request(self, source: int, target: int, n_slots: int) -> None:
-        """Copy the first ``n_slots`` slots of one request over another's."""
+    def move_request(self, source: int, target: int) -> None:
+        """Copy one request over another, slots behind its tokens included.
+
+        What the other left there may not be finite, and a masked slot still takes part in a
+        sum with weight 0: 0 times NaN would reach this request.
+        """
         for store in (self.keys, self.values):
-            store[:, target, :, :n_slots] = store[:, source, :, :n_slots]
+            store[:, target] = store[:, source]
 
 
 class Engine:
@@ -178,7 +182,7 @@ class Engine:
 
     def move_request(self, source: int, target: int) -> None:
         """Let ``target`` take over ``source``'s tokens: the batch shrinks when requests end."""
-        self._cache.move_request(source, target, int(self.lengths[source]))
+        self._cache.move_request(source, target)
         self.lengths[target] = self.lengths[source]
 
 
@@ -199,24 +203,53 @@ def cache_argument(model: Any) -> str:  # noqa: ANN401
 
 
 def check_architecture(config: Any, name: str) -> None:  # noqa: ANN401
-    """Refuse what the slot cache cannot hold. Raises UsageError naming the layer kind.
+    """Refuse what the slot cache cannot hold. Raises UsageError naming the obstacle.
 
-    config: a transformers configuration. A sliding window would need slots that expire,
-    a recurrent state cannot be rolled back by index.
+    config: a transformers configuration.
     """
     text_config = config.get_text_config(decoder=True)
-    try:
-        layers = DynamicCache(config=text_config).layers
-        held = [type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer]
-        shape = cache_shape(text_config, 1, 1)
-    except (AttributeError, TypeError, ValueError) as error:
-        held, shape = [f"{type(error).__name__}: {error}"], None
-    recurrent = getattr(text_config, "is_attention_free", False) or hasattr(text_config, "state_size")
-    if held or recurrent or shape is None or getattr(config, "is_encoder_decoder", False):
-        what = held[0] if held else "a recurrent or encoder-decoder cache"
+    obstacle = _find_stateful_layer(config, text_config) or _find_slot_dependence(text_config)
+    if obstacle:
         msg = (
-            f"model {name!r} ({config.model_type}) keeps its cache as {what}, which the gate's own "
-            "decoders cannot hold; they need full attention in every layer: gate it through "
+            f"model {name!r} ({config.model_type}) has {obstacle}, which the gate's own decoders "
+            "cannot serve; they need full attention in every layer: gate it through "
             "kind = 'python' or a server instead"
         )
         raise UsageError(msg)
+
+
+def _find_stateful_layer(config: Any, text_config: Any) -> str | None:  # noqa: ANN401
+    """Layers whose cache is no plain list of tokens.
+
+    A sliding window would need slots that expire, a recurrent state cannot be rolled back by
+    index, and compressed keys (multi-head latent attention) have another shape.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        return "an encoder"
+    if getattr(text_config, "is_attention_free", False) or hasattr(text_config, "state_size"):
+        return "a recurrent state"
+    if getattr(text_config, "kv_lora_rank", None):
+        return "compressed keys (multi-head latent attention)"
+    try:
+        layers = DynamicCache(config=text_config).layers
+        cache_shape(text_config, 1, 1)
+    except (AttributeError, TypeError, ValueError) as error:
+        return f"a cache of unknown shape ({type(error).__name__}: {error})"
+    return next((f"a {type(one).__name__}" for one in layers if type(one) is not DynamicLayer), None)
+
+
+def _find_slot_dependence(text_config: Any) -> str | None:  # noqa: ANN401
+    """Attention that reads distance from slots or lengths rather than from position ids.
+
+    Rows of a step lie in slots by their place in the tree, not by their position; and
+    rotary scaling by the longest length in the batch would let guesses and neighbours count.
+    """
+    if getattr(text_config, "alibi", False) or text_config.model_type in ("bloom", "mpt"):
+        return "ALiBi attention"
+    if "local" in (getattr(text_config, "attention_layers", None) or ()):
+        return "local attention layers"
+    scaling = getattr(text_config, "rope_parameters", None) or {}
+    nested = [value for value in scaling.values() if isinstance(value, dict)]
+    kinds = {str(one.get("rope_type", "default")) for one in [scaling, *nested]}
+    moving = sorted(kinds & {"dynamic", "longrope"})
+    return f"rotary positions that change with the length (rope_type = {moving[0]!r})" if moving else None

@@ -18,11 +18,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from gate.decoders.base import Tap
 from gate.decoders.decoding import decode_batches
 from gate.decoders.drafting import EXTERNAL_ROWS, Drafter, Drafts, ExtraRows, Tree
+from gate.decoders.engine import check_architecture
 from gate.decoders.options import LookaheadOptions
 from gate.noise import mix_int, stream_key
 from gate.records import DecoderSpec, Generation, Request
@@ -128,7 +130,8 @@ class LookaheadDecoder:
 
     def __init__(self, model: LoadedModel, options: LookaheadOptions) -> None:
         """Make a decoder for a loaded model. Raises UsageError for a cache it cannot hold."""
-        self.spec = DecoderSpec(kind="lookahead", options={})
+        check_architecture(model.model.config, model.name)
+        self.spec = DecoderSpec(kind="lookahead", options=msgspec.to_builtins(options))
         self.tap: Tap | None = None
         self.drafts: Drafts | None = None
         self._model = model

@@ -7,13 +7,13 @@ from typing import Literal
 from gate.records import Noise, Record
 
 
-class AutoregressiveOptions(Record, kw_only=True):
+class AutoregressiveOptions(Record, frozen=True, kw_only=True):
     """Plain decoding: one token per forward."""
 
     context: int | None = None  # tokens; None: the model's own
 
 
-class LookaheadOptions(Record, kw_only=True):
+class LookaheadOptions(Record, frozen=True, kw_only=True):
     """Lookahead decoding (Fu et al., 2024, arXiv:2402.02057).
 
     window: columns of the Jacobi window. ngram: length N of the n-grams (N - 1 levels).
@@ -36,7 +36,7 @@ class LookaheadOptions(Record, kw_only=True):
                 raise ValueError(msg)
 
 
-class PythonOptions(Record, kw_only=True):
+class PythonOptions(Record, frozen=True, kw_only=True):
     """A decoder of your own; every other key goes to its factory."""
 
     noise: Noise | None = None

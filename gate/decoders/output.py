@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gate.decoders.base import Tap
-from gate.decoders.sampling import Law, Sampler
+from gate.decoders.sampling import Law, NothingAllowedError, Sampler
 from gate.decoders.stopping import Stopper
 from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage
 
@@ -52,15 +52,18 @@ class Output:
         return self._stopper.finish is not None or self._error is not None
 
     def take(self, logits: torch.Tensor, best: int, peak: float) -> int:
-        """Commit the next token from the logits row at its position; returns it.
+        """Commit the next token from the logits row at its position; returns it, or -1 on failure.
 
         logits: (vocab,), nats. best, peak: its argmax and maximum, found for the whole batch.
         """
         if not math.isfinite(peak):
             self._error = f"the model's logits are not finite at output position {len(self.ids)}"
             return -1
-        is_plain = self._sampler.is_plain
-        token = best if is_plain else self._sampler.choose(logits, self.ids)
+        try:
+            token = best if self._sampler.is_plain else self._sampler.choose(logits, self.ids)
+        except NothingAllowedError as error:
+            self._error = str(error)
+            return -1
         if self._tap is not None or self.request.n_logprobs is not None:
             self._report(logits, token)
         self._stopper.push(token)
@@ -129,5 +132,6 @@ def token_logprob(law: Law, token: int, request: Request) -> TokenLogprob:
     top: Sequence[tuple[int, float]] = ()
     if request.n_logprobs:
         values, ids = row.topk(request.n_logprobs)
-        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        top = tuple((token_id, value) for token_id, value in pairs if value > -math.inf)
     return TokenLogprob(token_id=token, logprob=float(row[token]), top=tuple(top))

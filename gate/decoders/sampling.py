@@ -8,6 +8,7 @@ softmax(z / T) restricted to them (Gumbel-max: Maddison et al., 2014, arXiv:1411
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ import torch
 
 from gate.noise import gumbel, stream_key
 from gate.records import Request, Sampling
+
+
+class NothingAllowedError(ValueError):
+    """The request's own parameters leave no token to choose."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,7 @@ def _top_p_mask(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
     before = mass - scaled[order].softmax(-1)
     kept = torch.empty_like(scaled, dtype=torch.bool)
     kept[order] = before < top_p
+    kept[order[0]] = True  # a top_p that underflows float32 still keeps one
     return kept
 
 
@@ -119,9 +125,15 @@ class Sampler:
         return mask_forbidden(z, self.prompt, output, self.request)
 
     def choose(self, logits: torch.Tensor, output: Sequence[int]) -> int:
-        """Return the token at position ``len(output)`` given the logits row there."""
+        """Return the token at position ``len(output)`` given the logits row there.
+
+        Raises NothingAllowedError where bans and biases leave no finite score.
+        """
         z = self.scores(logits, output)
         s = self.request.sampling
+        if not math.isfinite(float(z.max())):
+            msg = f"the sampling parameters leave no token to choose at output position {len(output)}"
+            raise NothingAllowedError(msg)
         if s.temperature == 0.0:
             return int(z.argmax())
         kept = keep_mask(z, s).nonzero().squeeze(-1)

@@ -1,0 +1,176 @@
+"""One sentence per verdict, written for a release manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gate.measures.power import required_n_to_decide
+from gate.records import Comparison, Criterion, Outcome, Verdict
+
+Detail = Mapping[str, object]
+
+
+def explain(criterion: Criterion, comparison: Comparison | None, outcome: Outcome) -> str:
+    """Return why a criterion came out as it did."""
+    if comparison is None:
+        return "nothing was measured"
+    sentence = _SENTENCES.get(criterion.measure, _general)(criterion, comparison)
+    if outcome is Outcome.NOT_JUDGED:
+        return f"shown, not judged: {sentence}"
+    if outcome is Outcome.INCONCLUSIVE:
+        return sentence + _how_many_more(criterion, comparison)
+    return sentence
+
+
+def _how_many_more(criterion: Criterion, comparison: Comparison) -> str:
+    if comparison.difference is None or comparison.unit == "count":
+        return ""
+    n = required_n_to_decide(comparison.difference, criterion.margin)
+    return f"; about {n:,} pairs would decide it" if n and n > comparison.difference.n else ""
+
+
+def _certificate(criterion: Criterion, comparison: Comparison) -> str:
+    detail = comparison.detail
+    who = "the baseline's" if criterion.measure.startswith("baseline_") else "the candidate's"
+    count = comparison.baseline if criterion.measure.startswith("baseline_") else comparison.candidate
+    n = _int(detail, "n_decisions")
+    upper = comparison.difference.interval[1] if comparison.difference else None
+    if not count:
+        rate = f" (rate below {upper:.2%})" if upper is not None else ""
+        return f"no defect in {n:,} of {who} token decisions{rate}"
+    diagnosis = f": {detail['diagnosis']}" if detail.get("diagnosis") else ""
+    return (
+        f"{count:,.0f} of {n:,} of {who} token decisions, in {_int(detail, 'n_requests_hit')} requests, "
+        f"are not what the model decides{diagnosis}"
+    )
+
+
+def _termination(criterion: Criterion, comparison: Comparison) -> str:
+    is_baseline = criterion.measure.startswith("baseline_")
+    count = comparison.baseline if is_baseline else comparison.candidate
+    n = _int(comparison.detail, "n_outputs")
+    who = "baseline" if is_baseline else "candidate"
+    if not count:
+        return f"all {n:,} outputs of the {who} ended where they should"
+    kinds = comparison.detail.get("kinds")
+    named = ", ".join(f"{kind.replace('_', ' ')} ({k})" for kind, k in kinds.items()) if isinstance(kinds, dict) else ""
+    return f"{count:,.0f} of {n:,} outputs of the {who} ended or were reported wrongly: {named}"
+
+
+def _exercised(criterion: Criterion, comparison: Comparison) -> str:
+    accepted, n = _int(comparison.detail, "accepted"), _int(comparison.detail, "requests")
+    if accepted >= criterion.margin:
+        return f"{accepted:,} drafts were accepted in {n} requests"
+    return (
+        f"{accepted:,} drafts were accepted in {n} requests where {criterion.margin:.0f} are needed: "
+        "the change was not exercised, and equal outputs prove nothing"
+    )
+
+
+def _conformance(_: Criterion, comparison: Comparison) -> str:
+    n = comparison.difference.n if comparison.difference else 0
+    if not comparison.candidate:
+        return f"all {n} conformance requests behave as they do without the change"
+    return f"{comparison.candidate:.0f} of {n} conformance requests fail under the candidate and pass under the baseline"
+
+
+def _errors(_: Criterion, comparison: Comparison) -> str:
+    return f"the candidate failed {_share(comparison.candidate)} of the requests, the baseline {_share(comparison.baseline)}"
+
+
+def _pairs(criterion: Criterion, comparison: Comparison) -> str:
+    share = comparison.candidate or 0.0
+    return f"{_share(share)} of the requests have no pair of outputs; {criterion.margin:.1%} may be lost"
+
+
+def _rate(_: Criterion, comparison: Comparison) -> str:
+    what = str(comparison.detail.get("what", comparison.measure))
+    p = comparison.difference.pvalue if comparison.difference else None
+    chance = f" (p = {p:.2g})" if p is not None else ""
+    return f"{what}: candidate {_share(comparison.candidate, 2)}, baseline {_share(comparison.baseline, 2)}{chance}"
+
+
+def _divergence(criterion: Criterion, comparison: Comparison) -> str:
+    return (
+        f"the law used while decoding lies {_number(comparison.candidate)} nat from the model's own "
+        f"on average ({criterion.margin:g} allowed)"
+    )
+
+
+def _tasks(criterion: Criterion, comparison: Comparison) -> str:
+    detail, estimate = comparison.detail, comparison.difference
+    changed, n = _int(detail, "discordant"), _int(detail, "n") or (estimate.n if estimate else 0)
+    place = "" if comparison.group == "all" else f" on {comparison.group}"
+    sentence = (
+        f"{changed} of {n} scores changed{place}: accuracy {_share(comparison.baseline)} to {_share(comparison.candidate)}"
+    )
+    low = estimate.interval[0] if estimate else None
+    if criterion.rule == "non_inferior" and low is not None:
+        sentence += f", a loss of at most {max(-low, 0.0):.1%} (margin {criterion.margin:.1%})"
+    return sentence
+
+
+def _guards(_: Criterion, comparison: Comparison) -> str:
+    flipped = comparison.detail.get("flipped")
+    count = _int(comparison.detail, "n_flipped") or (len(flipped) if isinstance(flipped, list) else 0)
+    n = comparison.difference.n if comparison.difference else 0
+    return f"{count} of {n} outputs changed their {comparison.group} label"
+
+
+def _time(_: Criterion, comparison: Comparison) -> str:
+    estimate = comparison.difference
+    place = "" if comparison.group == "all" else f" on {comparison.group}"
+    if estimate is None:
+        return f"the time per request was not measured{place}"
+    low, high = (f"{v:.2f}" if v is not None else "unbounded" for v in estimate.interval)
+    word = "faster" if estimate.statistic < 1 else "slower"
+    return (
+        f"the candidate takes {estimate.statistic:.2f} times the baseline's time per request{place} "
+        f"({low} to {high}): {word}"
+    )
+
+
+def _general(criterion: Criterion, comparison: Comparison) -> str:
+    estimate = comparison.difference
+    value = _number(estimate.statistic) if estimate else "not measured"
+    return f"{criterion.measure} is {value} against a margin of {criterion.margin:g}"
+
+
+_SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
+    "token_defects": _certificate, "baseline_certificate": _certificate,
+    "termination": _termination, "baseline_termination": _termination,
+    "exercised": _exercised, "conformance": _conformance, "error_rate": _errors,
+    "dropped_pairs": _pairs, "flip_rate": _rate, "token_unexplained": _rate,
+    "divergence": _divergence, "task_delta": _tasks, "guard_flips": _guards, "time_ratio": _time,
+}
+
+
+def summarise(outcome: Outcome, verdicts: Sequence[Verdict], *, gain_note: str) -> str:
+    """Return the decision's one sentence."""
+    deciding = [v for v in verdicts if v.blocking and v.outcome is outcome]
+    if not deciding:
+        return "no blocking criterion could be judged; nothing is known about this change"
+    if outcome is Outcome.PASS:
+        wanted = ("token certificate", "task accuracy")
+        chosen = [v for v in deciding if v.criterion in wanted and v.group == "all"] or deciding[:1]
+        return _sentence([v.reason for v in chosen] + ([gain_note] if gain_note else []))
+    more = len(deciding) - 2
+    parts = [f"{v.criterion}: {v.reason}" for v in deciding[:2]]
+    return _sentence(parts + ([f"and {more} more"] if more > 0 else []))
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    return "; ".join(parts) + "."
+
+
+def _int(detail: Detail, key: str) -> int:
+    value = detail.get(key, 0)
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _share(value: float | None, digits: int = 1) -> str:
+    return "none" if value is None else f"{value:.{digits}%}"
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.2g}"
