@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gate-decision",
         metavar="FILE",
         type=Path,
-        help="a decision.json of the gate: one test per verdict, and one for the decision",
+        help="a run's decision.json: one test per verdict, and one for the decision",
     )
 
 
@@ -48,22 +48,22 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 
 def _read_decision(path: Path) -> Decision:
-    import msgspec  # noqa: PLC0415 - only where a decision is given
-
-    from gate.records import SCHEMA, Decision  # noqa: PLC0415
+    from gate.errors import UsageError  # noqa: PLC0415 - only where a decision is given
+    from gate.records import SCHEMA  # noqa: PLC0415
+    from gate.store import read_decision  # noqa: PLC0415
 
     try:
-        decision = msgspec.json.decode(path.read_bytes(), type=Decision)
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        problem = f"is not a decision: {error}"
-    else:
-        if decision.schema == SCHEMA:
-            return decision
-        problem = f"has schema {decision.schema}, and this version reads {SCHEMA}"
-    msg = f"--gate-decision {path}: {problem}; name the decision.json of a run of this gate"
-    raise pytest.UsageError(msg)
+        decision = read_decision(path)
+    except UsageError as error:
+        msg = f"--gate-decision {error}"
+        raise pytest.UsageError(msg) from error
+    if decision.schema != SCHEMA:
+        msg = (
+            f"--gate-decision {path}: has schema {decision.schema}, and this version reads "
+            f"{SCHEMA}; run the gate again"
+        )
+        raise pytest.UsageError(msg)
+    return decision
 
 
 class DecisionFile(pytest.File):
