@@ -12,7 +12,6 @@ from gate.measures.stats import paired_binary_difference
 from gate.records import Estimate
 
 POWER = 0.8
-N_FIGURES = 10
 
 
 def bound_each_side(compute: Callable[[float], Estimate], confidence_level: float) -> Estimate:

@@ -17,6 +17,7 @@ from gate.measures.bounds import (
 )
 from gate.measures.means import clustered_mean_difference, paired_mean_difference
 from gate.measures.resampling import paired_permutation
+from gate.measures.stats import FloatArray
 from gate.records import Comparison, Estimate, Record
 
 BINARY = (0.0, 1.0)
@@ -178,8 +179,8 @@ def _compare(group: _Group, rng: np.random.Generator, confidence_level: float) -
             drop_reasons=reasons,
             note="no document was scored in both arms",
         )
-    before = np.array([pair[0].value for pair in group.pairs])
-    after = np.array([pair[1].value for pair in group.pairs])
+    before, after = (np.array([pair[arm].value for pair in group.pairs]) for arm in (0, 1))
+    clusters = _label_clusters(group.pairs)
     return Comparison(
         measure="task_delta",
         group=group.name,
@@ -187,36 +188,38 @@ def _compare(group: _Group, rng: np.random.Generator, confidence_level: float) -
         direction="higher_is_better",
         baseline=float(before.mean()),
         candidate=float(after.mean()),
-        difference=_estimate(group.pairs, before, after, rng, confidence_level),
+        difference=_estimate(before, after, clusters, rng, confidence_level),
         n_dropped=len(group.lost),
         drop_reasons=reasons,
-        detectable=describe_power(len(group.pairs), confidence_level),
-        detail=_count(before, after),
+        detectable=_describe_detectable(before, len(set(clusters)), confidence_level),
+        detail=_count(before, after) | {"smallest_pvalue": read_smallest_pvalue(len(set(clusters)))},
     )
 
 
-def _count(before: np.ndarray, after: np.ndarray) -> dict[str, object]:
-    """Counts of documents; a loss can only be seen where the baseline is right."""
-    n = int(before.size)
+def _describe_detectable(before: FloatArray, n_units: int, confidence_level: float) -> str:
+    power = describe_power(n_units, confidence_level)
+    return f"{power}; a loss only on the {int((before > 0.0).sum())} the baseline gets right"
+
+
+def _count(before: FloatArray, after: FloatArray) -> dict[str, object]:
+    """Counts of documents."""
     return {
-        "n": n,
+        "n": int(before.size),
         "discordant": int((before != after).sum()),
         "baseline_right": int((before > 0.0).sum()),
         "candidate_right": int((after > 0.0).sum()),
         "lost": int((after < before).sum()),
         "gained": int((after > before).sum()),
-        "smallest_pvalue": read_smallest_pvalue(n),
     }
 
 
 def _estimate(
-    pairs: Sequence[Pair],
-    before: np.ndarray,
-    after: np.ndarray,
+    before: FloatArray,
+    after: FloatArray,
+    clusters: list[str],
     rng: np.random.Generator,
     confidence_level: float,
 ) -> Estimate:
-    clusters = _label_clusters(pairs)
     if len(set(clusters)) < len(clusters):
         return _estimate_clustered(after - before, clusters, rng, confidence_level)
     if np.isin(np.concatenate([before, after]), BINARY).all():
@@ -237,7 +240,7 @@ def _label_clusters(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _estimate_clustered(
-    diffs: np.ndarray, clusters: list[str], rng: np.random.Generator, confidence_level: float
+    diffs: FloatArray, clusters: list[str], rng: np.random.Generator, confidence_level: float
 ) -> Estimate:
     labels = np.unique(clusters, return_inverse=True)[1]
     estimate = bound_each_side(
