@@ -59,7 +59,9 @@ def uniforms(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401
 
 def read_unit(bits: Any) -> Any:  # noqa: ANN401
     """Uniform in (0, 1) of 64 random bits: the middles of 2^52 cells, each exact in float64."""
-    return (((bits >> 12) & _MASK52) + 0.5) / float(1 << 52)
+    cell = (bits >> 12) & _MASK52
+    exact = cell.double() if hasattr(cell, "double") else cell.astype("float64")
+    return (exact + 0.5) / float(1 << 52)  # torch alone would make int64 + 0.5 a float32
 
 
 def gumbel(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401
