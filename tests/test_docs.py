@@ -1,0 +1,61 @@
+"""The documentation names what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gate import config, defaults
+from gate.decoders import base, options
+from gate.records import Criterion
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+RECORDS = (
+    config.Config,
+    config.ModelConfig,
+    config.RunConfig,
+    config.AllowedDifference,
+    config.EconomicsConfig,
+    Criterion,
+    options.AutoregressiveOptions,
+    options.LookaheadOptions,
+    options.PythonOptions,
+)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_key_of_gate_toml_is_documented(record: type[msgspec.Struct]) -> None:
+    missing = [
+        name
+        for name in record.__struct_fields__
+        if not re.search(rf"(`{name}`|\[{name}\]|{name} = )", CONFIGURATION)
+    ]
+    assert missing == []
+
+
+def test_every_measure_is_documented() -> None:
+    assert [name for name in sorted(defaults.MEASURES) if f"`{name}`" not in CONFIGURATION] == []
+
+
+@pytest.mark.parametrize("kind", sorted(base.REGISTRY))
+def test_every_decoder_kind_is_documented(kind: str) -> None:
+    assert f'kind = "{kind}"' in CONFIGURATION
+    assert f"`{kind}`" in (ROOT / "docs" / "decoders.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_configuration_is_valid() -> None:
+    example = CONFIGURATION.split("```toml\n")[1].split("```")[0]
+    decoded = msgspec.toml.decode(example, type=config.Config)
+    for arm in ("baseline", "candidate"):
+        base.read_spec(arm, getattr(decoded, arm))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/decoders.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
