@@ -31,8 +31,12 @@ MODULES = sorted(
 def problems() -> str:
     """Import every module in one process that has none of the libraries; one line per failure."""
     code = f"""
-import importlib, sys
-sys.modules.update(dict.fromkeys({WITHOUT}))
+import importlib, importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in {WITHOUT}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
 for name in {[*MODULES, "gate.decoders.base", "gate.decoders.options"]}:
     try:
         importlib.import_module(name)
