@@ -66,7 +66,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and the layers between modules."""
-    install(session, "--editable", ".", "import-linter", "ruff")
+    install(session, "import-linter", "ruff")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("lint-imports")
