@@ -48,13 +48,16 @@ metric_list:
   - metric: exact_match
 """
 
-SUMS = [{"id": f"s{i}", "prompt": f"{i} + {i} =", "target": str(2 * i)} for i in range(3)]
-OBJECTS = [
+Row = dict[str, object]
+SUMS: list[Row] = [
+    {"id": f"s{i}", "prompt": f"{i} + {i} =", "target": str(2 * i)} for i in range(3)
+]
+OBJECTS: list[Row] = [
     {"id": f"o{i}", "prompt": f"n = {i} as JSON", "target": f'{{"n": {i}}}'} for i in range(2)
 ]
 
 
-def timing_row(request_class: str, i: int) -> dict[str, object]:
+def timing_row(request_class: str, i: int) -> Row:
     """One held-back prompt."""
     text = f"{request_class} {i}"
     return {
@@ -66,7 +69,7 @@ def timing_row(request_class: str, i: int) -> dict[str, object]:
     }
 
 
-def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+def write_rows(path: Path, rows: list[Row]) -> None:
     """Write JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -77,7 +80,7 @@ def write_evalset(folder: Path) -> Path:
     (folder / "evalset.toml").write_text(TOML)
     for task, rows in (("sums", SUMS), ("objects", OBJECTS)):
         (folder / f"{task}.yaml").write_text(YAML.format(task=task))
-        write_rows(folder / f"{task}.jsonl", [*rows])
+        write_rows(folder / f"{task}.jsonl", rows)
     timing = [timing_row(name, i) for name in ("maths", "structured") for i in range(4)]
     write_rows(folder / "timing.jsonl", timing)
     return folder

@@ -181,6 +181,7 @@ def _compare(group: _Group, rng: np.random.Generator, confidence_level: float) -
         )
     before, after = (np.array([pair[arm].value for pair in group.pairs]) for arm in (0, 1))
     clusters = _label_clusters(group.pairs)
+    n_units = len(set(clusters))
     return Comparison(
         measure="task_delta",
         group=group.name,
@@ -191,8 +192,8 @@ def _compare(group: _Group, rng: np.random.Generator, confidence_level: float) -
         difference=_estimate(before, after, clusters, rng, confidence_level),
         n_dropped=len(group.lost),
         drop_reasons=reasons,
-        detectable=_describe_detectable(before, len(set(clusters)), confidence_level),
-        detail=_count(before, after) | {"smallest_pvalue": read_smallest_pvalue(len(set(clusters)))},
+        detectable=_describe_detectable(before, n_units, confidence_level),
+        detail=_count(before, after) | {"smallest_pvalue": read_smallest_pvalue(n_units)},
     )
 
 

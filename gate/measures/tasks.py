@@ -1,8 +1,9 @@
 """lm-eval: plan requests from an evalset's tasks, score stored generations by replay.
 
 The only importer of lm_eval, which never calls a model here: prompts come out of its
-tasks, and its evaluation answers from stored texts. It gets documents from memory, so
-nothing is read from the network or written to a cache, and its templates run in a sandbox.
+tasks, and its evaluation answers from stored texts. It gets documents from memory and its
+request cache stays off, so nothing touches the network or a cache folder and no environment
+variable is needed; its templates run in a sandbox.
 """
 
 from __future__ import annotations
@@ -11,16 +12,9 @@ import contextlib
 import copy
 import io
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
-os.environ.setdefault("LM_HARNESS_CACHE_PATH", str(Path(tempfile.gettempdir()) / "gate-lm-eval"))
-
-# ruff: noqa: E402 - lm_eval and datasets read the environment when they are imported
 import datasets
 import jinja2
 import msgspec

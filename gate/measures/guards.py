@@ -1,0 +1,283 @@
+"""Behaviour guards: labels of both arms' texts, and how often they flip, either way.
+
+Failures are evidence of their own here: error rates and lost pairs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gate.evalset import EvalsetSpec, TaskSpec
+from gate.measures.bounds import compare_flags, describe_power, read_smallest_pvalue
+from gate.measures.labels import (
+    INVALID,
+    LONGER,
+    OK,
+    REFUSAL,
+    label_degeneration,
+    label_json,
+    label_lengths,
+    label_refusal,
+)
+from gate.records import Comparison, Estimate, Generation, Request
+
+MAX_FLIPPED = 50
+MAX_ERRORS = 20
+
+Key = tuple[str, int]
+"""(request id, repeat)."""
+Arm = Mapping[Key, Generation]
+
+
+class _Guard(NamedTuple):
+    """``label``: both texts -> both labels. ``flag``: whether a label counts."""
+
+    group: str
+    applies: Callable[[TaskSpec | None], bool]
+    label: Callable[[str, str], tuple[str, str]]
+    flag: Callable[[str], bool]
+
+
+class _Labelled(NamedTuple):
+    """One pair under one guard."""
+
+    request_id: str
+    baseline_label: str
+    candidate_label: str
+    baseline_text: str
+    candidate_text: str
+
+
+def _label_each(label: Callable[[str], str]) -> Callable[[str, str], tuple[str, str]]:
+    return lambda baseline, candidate: (label(baseline), label(candidate))
+
+
+GUARDS = (
+    _Guard(
+        "refusal",
+        lambda task: task is not None and task.refusal != "none",
+        _label_each(label_refusal),
+        lambda label: label == REFUSAL,
+    ),
+    _Guard(
+        "over_refusal",
+        lambda task: task is not None and task.refusal == "unexpected",
+        _label_each(label_refusal),
+        lambda label: label == REFUSAL,
+    ),
+    _Guard(
+        "format",
+        lambda task: task is not None and task.format == "json",
+        _label_each(label_json),
+        lambda label: label == INVALID,
+    ),
+    _Guard(
+        "degeneration", lambda _: True, _label_each(label_degeneration), lambda label: label != OK
+    ),
+    _Guard("length", lambda _: True, label_lengths, lambda label: label == LONGER),
+)
+
+
+def compare_guards(
+    requests: Sequence[Request],
+    baseline: Arm,
+    candidate: Arm,
+    spec: EvalsetSpec,
+    confidence_level: float = 0.95,
+) -> list[Comparison]:
+    """Return ``guard_flips`` by guard, ``error_rate`` (all and per class), ``dropped_pairs``.
+
+    A guard's figures are shares of its pairs that carry the flag: refusals among prompts
+    that should or should not be refused, outputs that are no JSON, degenerate outputs,
+    outputs more than twice as long as the other arm's. Difference: candidate minus
+    baseline, exact interval and McNemar p on the paired flips. A failed request is a failure
+    in the error rate and a lost pair elsewhere. confidence_level: of each side's bound.
+    """
+    lost = find_lost(requests, baseline, candidate)
+    guards = [
+        _compare_guard(guard, requests, baseline, candidate, spec, lost, confidence_level)
+        for guard in GUARDS
+    ]
+    errors = _compare_errors(requests, baseline, candidate, confidence_level)
+    return [*guards, *errors, count_dropped(requests, lost)]
+
+
+def find_lost(requests: Sequence[Request], baseline: Arm, candidate: Arm) -> dict[Key, str]:
+    """Return why each pair is lost in which an arm has no output."""
+    lost = {}
+    for request in requests:
+        key = (request.id, request.repeat)
+        failures = {
+            name: failure
+            for name, arm in (("baseline", baseline), ("candidate", candidate))
+            if (failure := _find_failure(arm.get(key)))
+        }
+        if failures:
+            what = next(iter(failures.values()))
+            lost[key] = (
+                "failed in both arms" if len(failures) > 1 else f"{what} {next(iter(failures))}"
+            )
+    return lost
+
+
+def _find_failure(generation: Generation | None) -> str:
+    """Return how a request failed, up to the arm's name; empty where it did not."""
+    if generation is None:
+        return "no generation in the"
+    failed = generation.finish == "error" or generation.error is not None
+    return "failed in the" if failed else ""
+
+
+# --------------------------------------------------------------------- guards
+
+
+def _compare_guard(
+    guard: _Guard,
+    requests: Sequence[Request],
+    baseline: Arm,
+    candidate: Arm,
+    spec: EvalsetSpec,
+    lost: Mapping[Key, str],
+    confidence_level: float,
+) -> Comparison:
+    meant = (request for request in requests if guard.applies(spec.tasks.get(request.task)))
+    keys = [(request.id, request.repeat) for request in meant]
+    rows = [_label_pair(guard, baseline[key], candidate[key]) for key in keys if key not in lost]
+    compared = _compare_shares(
+        [guard.flag(row.baseline_label) for row in rows],
+        [guard.flag(row.candidate_label) for row in rows],
+        confidence_level,
+        "every pair was lost" if keys else "the evalset has no prompt for this guard",
+    )
+    reasons = Counter(lost[key] for key in keys if key in lost)
+    return msgspec.structs.replace(
+        compared,
+        measure="guard_flips",
+        group=guard.group,
+        direction="neutral",  # a change in either direction is a change of behaviour
+        n_dropped=reasons.total(),
+        drop_reasons=dict(reasons),
+        detail=compared.detail | _list_flipped(rows),
+    )
+
+
+def _label_pair(guard: _Guard, baseline: Generation, candidate: Generation) -> _Labelled:
+    labels = guard.label(baseline.text, candidate.text)
+    return _Labelled(baseline.request_id, *labels, baseline.text, candidate.text)
+
+
+def _list_flipped(rows: Iterable[_Labelled]) -> dict[str, object]:
+    """Return the pairs whose label changed, and how many pairs have other texts at all."""
+    rows = list(rows)
+    flipped = [row for row in rows if row.baseline_label != row.candidate_label]
+    return {
+        "n_flipped": len(flipped),
+        "n_other_text": sum(row.baseline_text != row.candidate_text for row in rows),
+        "flipped": [row._asdict() for row in flipped[:MAX_FLIPPED]],
+    }
+
+
+def _compare_shares(
+    before: Sequence[bool], after: Sequence[bool], confidence_level: float, nothing: str
+) -> Comparison:
+    """Compare how often both arms carry a flag; ``nothing`` says why there is no pair."""
+    if not before:
+        return Comparison(measure="", unit="share", note=nothing)
+    n = len(before)
+    return Comparison(
+        measure="",
+        unit="share",
+        baseline=sum(before) / n,
+        candidate=sum(after) / n,
+        difference=compare_flags(before, after, confidence_level),
+        detectable=describe_power(n, confidence_level),
+        detail={
+            "n": n,
+            "n_baseline": sum(before),
+            "n_candidate": sum(after),
+            "appeared": sum(b < a for b, a in zip(before, after, strict=True)),
+            "vanished": sum(b > a for b, a in zip(before, after, strict=True)),
+            "smallest_pvalue": read_smallest_pvalue(n),
+        },
+    )
+
+
+# ------------------------------------------------------------------- failures
+
+
+def _compare_errors(
+    requests: Sequence[Request], baseline: Arm, candidate: Arm, confidence_level: float
+) -> list[Comparison]:
+    """Return the error rates of both arms over all requests planned, pooled and per class."""
+    classes = dict.fromkeys(request.request_class for request in requests)
+    groups = {"all": list(requests)} | {
+        name: [request for request in requests if request.request_class == name] for name in classes
+    }
+    return [
+        _compare_error_rate(name, group, baseline, candidate, confidence_level)
+        for name, group in groups.items()
+    ]
+
+
+def _compare_error_rate(
+    group: str, requests: Sequence[Request], baseline: Arm, candidate: Arm, confidence_level: float
+) -> Comparison:
+    keys = [(request.id, request.repeat) for request in requests]
+    compared = _compare_shares(
+        [bool(_find_failure(baseline.get(key))) for key in keys],
+        [bool(_find_failure(candidate.get(key))) for key in keys],
+        confidence_level,
+        "no request was planned",
+    )
+    return msgspec.structs.replace(
+        compared,
+        measure="error_rate",
+        group=group,
+        direction="lower_is_better",
+        detail=compared.detail
+        | {
+            "baseline_errors": _count_errors(keys, baseline),
+            "candidate_errors": _count_errors(keys, candidate),
+        },
+    )
+
+
+def _count_errors(keys: Iterable[Key], arm: Arm) -> dict[str, int]:
+    """Return the commonest error messages and how often each came."""
+    found = (arm.get(key) for key in keys)
+    messages = Counter(
+        "no generation" if one is None else one.error or "unnamed error"
+        for one in found
+        if _find_failure(one)
+    )
+    return dict(messages.most_common(MAX_ERRORS))
+
+
+def count_dropped(requests: Sequence[Request], lost: Mapping[Key, str]) -> Comparison:
+    """Return ``dropped_pairs``: the share of this run's pairs that cannot be compared.
+
+    A count of this run, so its interval is the count itself.
+    """
+    n, share = len(requests), len(lost) / max(1, len(requests))
+    estimate = Estimate(
+        statistic=share,
+        interval=(share, share),
+        confidence_level=1.0,
+        n=n,
+        method="count over this run's pairs",
+    )
+    return Comparison(
+        measure="dropped_pairs",
+        unit="share",
+        direction="lower_is_better",
+        candidate=share if n else None,
+        difference=estimate if n else None,
+        n_dropped=len(lost),
+        drop_reasons=dict(Counter(lost.values())),
+        note=None if n else "no request was planned",
+        detail={"n": n},
+    )
