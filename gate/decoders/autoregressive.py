@@ -9,7 +9,7 @@ import msgspec
 
 from gate.decoders.base import Tap
 from gate.decoders.decoding import decode_batches
-from gate.decoders.drafting import Drafter, Drafts, ExternalDrafts, NoDrafts
+from gate.decoders.drafting import Drafter, Drafts, ExternalDrafts, NoDrafts, trim_drafts
 from gate.decoders.engine import check_architecture
 from gate.decoders.options import AutoregressiveOptions
 from gate.records import DecoderSpec, Generation, Request
@@ -35,4 +35,6 @@ class AutoregressiveDecoder:
         yield from decode_batches(self._model, requests, self._make_drafter, self.tap, self._options.context)
 
     def _make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:  # noqa: ARG002
-        return NoDrafts() if self.drafts is None else ExternalDrafts(request, self.drafts)
+        if self.drafts is None:
+            return NoDrafts()
+        return ExternalDrafts(request, trim_drafts(self.drafts, self._model.vocab_size))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 import numpy as np
@@ -85,6 +86,16 @@ class Drafter(Protocol):
     def observe(self, best: Sequence[int], n_emitted: int) -> None:
         """Take the best next tokens at the rows read, and how many tokens were committed."""
         ...
+
+
+def trim_drafts(drafts: Drafts, vocab_size: int) -> Drafts:
+    """The same drafts, each cut at its first token outside the vocabulary."""
+
+    def trimmed(request: Request, output: tuple[int, ...]) -> list[list[int]]:
+        known = range(vocab_size)
+        return [list(takewhile(known.__contains__, c)) for c in drafts(request, output)]
+
+    return trimmed
 
 
 class NoDrafts:

@@ -23,7 +23,7 @@ import numpy as np
 
 from gate.decoders.base import Tap
 from gate.decoders.decoding import decode_batches
-from gate.decoders.drafting import EXTERNAL_ROWS, Drafter, Drafts, ExtraRows, Tree
+from gate.decoders.drafting import EXTERNAL_ROWS, Drafter, Drafts, ExtraRows, Tree, trim_drafts
 from gate.decoders.engine import check_architecture
 from gate.decoders.options import LookaheadOptions
 from gate.noise import mix_int, stream_key
@@ -142,4 +142,5 @@ class LookaheadDecoder:
         yield from decode_batches(self._model, requests, self._make_drafter, self.tap, self._options.context)
 
     def _make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:
-        return LookaheadDrafter(self._options, request, prompt, self.drafts)
+        drafts = self.drafts and trim_drafts(self.drafts, self._model.vocab_size)
+        return LookaheadDrafter(self._options, request, prompt, drafts)
