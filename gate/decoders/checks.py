@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from gate.grammar import find_format_fault
 from gate.records import Request
-
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
 """Beyond these, logits over temperature leave float32."""
 
 
-def find_fault(request: Request, context: int, vocab_size: int) -> str | None:
+def find_fault(
+    request: Request, context: int, vocab_size: int, tokenizer: Any = None  # noqa: ANN401
+) -> str | None:
     """Return what makes a request unservable, or None."""
     try:
-        return _find_fault(request, context, vocab_size)
+        fault = _find_fault(request, context, vocab_size)
+        return fault or find_format_fault(request.response_format, tokenizer)
     except TypeError as error:
         return f"a parameter is of the wrong type: {error}"
 
@@ -65,8 +69,8 @@ def _find_fault(request: Request, context: int, vocab_size: int) -> str | None:
             f"n_logprobs = {request.n_logprobs}; allowed is 0 to the vocabulary's {vocab_size}",
         ),
         (
-            request.response_format is None,
-            "response_format is not enforced by this decoder; gate it through a server",
+            request.response_format is None or bool(request.eos_ids),
+            "response_format needs an end-of-sequence id to end a complete output with",
         ),
     )
     return next((message for holds, message in checks if not holds), None)

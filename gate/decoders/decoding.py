@@ -43,7 +43,7 @@ def decode_batches(
     limit = min(context or model.context, model.context)
     sound = []
     for request in requests:
-        fault = find_fault(request, limit, model.vocab_size)
+        fault = find_fault(request, limit, model.vocab_size, model.tokenizer)
         if fault is None:
             sound.append(request)
         else:

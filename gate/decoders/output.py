@@ -11,6 +11,7 @@ import torch
 from gate.decoders.base import Tap
 from gate.decoders.sampling import Law, NothingAllowedError, Sampler
 from gate.decoders.stopping import Stopper
+from gate.grammar import open_matcher
 from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage
 
 
@@ -21,7 +22,9 @@ class Output:
         """``request.prompt`` holds token ids."""
         self.request = request
         self.prompt: tuple[int, ...] = tuple(request.prompt)  # type: ignore[arg-type]
-        self._sampler = Sampler(request, self.prompt, seed=0)
+        self._sampler = Sampler(
+            request, self.prompt, seed=0, grammar=open_matcher(request, tokenizer)
+        )
         self._stopper = Stopper(request, tokenizer)
         self._tap = tap
         self._steps: list[Step] = []

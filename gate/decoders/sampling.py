@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gate.grammar import Matcher
 from gate.noise import gumbel, stream_key
 from gate.records import Request, Sampling
 
@@ -103,11 +104,14 @@ def _top_p_mask(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
 class Sampler:
     """Chooses each token of one output from the logits at its position and its history."""
 
-    def __init__(self, request: Request, prompt: Sequence[int], seed: int) -> None:
-        """``seed``: the run's, for requests that bring none of their own."""
+    def __init__(
+        self, request: Request, prompt: Sequence[int], seed: int, grammar: Matcher | None = None
+    ) -> None:
+        """``seed``: the run's, for requests that bring none of their own. ``grammar``: constrains."""
         s = request.sampling
         self.request = request
         self.prompt = tuple(prompt)
+        self._grammar = grammar
         self.key = stream_key(seed if s.seed is None else s.seed, request.id, request.repeat)
         self.is_plain = s.temperature == 0.0 and not (
             s.repetition_penalty != 1.0
@@ -116,13 +120,18 @@ class Sampler:
             or s.bad_words
             or s.logit_bias
             or request.min_tokens
+            or grammar
         )
         """Greedy on the raw logits: an argmax over the whole batch serves it."""
 
     def scores(self, logits: torch.Tensor, output: Sequence[int]) -> torch.Tensor:
         """Return penalised and masked logits z: (vocab,), float32, nats."""
         z = penalise(logits, self.prompt, output, self.request.sampling)
-        return mask_forbidden(z, self.prompt, output, self.request)
+        z = mask_forbidden(z, self.prompt, output, self.request)
+        if self._grammar is not None:
+            allowed = torch.from_numpy(self._grammar.allowed(output, z.numel())).to(z.device)
+            z.masked_fill_(~allowed, -torch.inf)
+        return z
 
     def choose(self, logits: torch.Tensor, output: Sequence[int]) -> int:
         """Return the token at position ``len(output)`` given the logits row there.
