@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gate.evalset import EvalsetSpec, TaskSpec
+from gate.evalset import Evalset, EvalsetSpec, TaskSpec
 from gate.measures.bounds import compare_flags, describe_power, read_smallest_pvalue
 from gate.measures.labels import (
     INVALID,
@@ -23,14 +23,11 @@ from gate.measures.labels import (
     label_lengths,
     label_refusal,
 )
-from gate.records import Comparison, Estimate, Generation, Request
+from gate.measures.paired import Arm, Key, Paired, text_of
+from gate.records import Comparison, Estimate
 
 MAX_FLIPPED = 50
 MAX_ERRORS = 20
-
-Key = tuple[str, int]
-"""(request id, repeat)."""
-Arm = Mapping[Key, Generation]
 
 
 class _Guard(NamedTuple):
@@ -83,53 +80,18 @@ GUARDS = (
 
 
 def compare_guards(
-    requests: Sequence[Request],
-    baseline: Arm,
-    candidate: Arm,
-    spec: EvalsetSpec,
-    confidence_level: float = 0.95,
+    paired: Paired, evalset: Evalset, confidence_level: float = 0.95
 ) -> list[Comparison]:
-    """Return ``guard_flips`` by guard, ``error_rate`` (all and per class), ``dropped_pairs``.
+    """Return ``guard_flips`` by guard: refusal, over_refusal, format, degeneration, length.
 
     A guard's figures are shares of its pairs that carry the flag: refusals among prompts
     that should or should not be refused, outputs that are no JSON, degenerate outputs,
     outputs more than twice as long as the other arm's. Difference: candidate minus
-    baseline, exact interval and McNemar p on the paired flips. A failed request is a failure
-    in the error rate and a lost pair elsewhere. confidence_level: of each side's bound.
+    baseline, exact interval and McNemar p on the paired flips, which are listed with both
+    texts. A pair with a failed request is dropped. confidence_level: of each side's bound.
     """
-    lost = find_lost(requests, baseline, candidate)
-    guards = [
-        _compare_guard(guard, requests, baseline, candidate, spec, lost, confidence_level)
-        for guard in GUARDS
-    ]
-    errors = _compare_errors(requests, baseline, candidate, confidence_level)
-    return [*guards, *errors, count_dropped(requests, lost)]
-
-
-def find_lost(requests: Sequence[Request], baseline: Arm, candidate: Arm) -> dict[Key, str]:
-    """Return why each pair is lost in which an arm has no output."""
-    lost = {}
-    for request in requests:
-        key = (request.id, request.repeat)
-        failures = {
-            name: failure
-            for name, arm in (("baseline", baseline), ("candidate", candidate))
-            if (failure := _find_failure(arm.get(key)))
-        }
-        if failures:
-            what = next(iter(failures.values()))
-            lost[key] = (
-                "failed in both arms" if len(failures) > 1 else f"{what} {next(iter(failures))}"
-            )
-    return lost
-
-
-def _find_failure(generation: Generation | None) -> str:
-    """Return how a request failed, up to the arm's name; empty where it did not."""
-    if generation is None:
-        return "no generation in the"
-    failed = generation.finish == "error" or generation.error is not None
-    return "failed in the" if failed else ""
+    lost = paired.drops()
+    return [_compare_guard(guard, paired, evalset.spec, lost, confidence_level) for guard in GUARDS]
 
 
 # --------------------------------------------------------------------- guards
@@ -137,16 +99,13 @@ def _find_failure(generation: Generation | None) -> str:
 
 def _compare_guard(
     guard: _Guard,
-    requests: Sequence[Request],
-    baseline: Arm,
-    candidate: Arm,
+    paired: Paired,
     spec: EvalsetSpec,
     lost: Mapping[Key, str],
     confidence_level: float,
 ) -> Comparison:
-    meant = (request for request in requests if guard.applies(spec.tasks.get(request.task)))
-    keys = [(request.id, request.repeat) for request in meant]
-    rows = [_label_pair(guard, baseline[key], candidate[key]) for key in keys if key not in lost]
+    keys = [k for k, one in paired.requests.items() if guard.applies(spec.tasks.get(one.task))]
+    rows = [_label_pair(guard, paired, key) for key in keys if key not in lost]
     compared = _compare_shares(
         [guard.flag(row.baseline_label) for row in rows],
         [guard.flag(row.candidate_label) for row in rows],
@@ -165,9 +124,11 @@ def _compare_guard(
     )
 
 
-def _label_pair(guard: _Guard, baseline: Generation, candidate: Generation) -> _Labelled:
-    labels = guard.label(baseline.text, candidate.text)
-    return _Labelled(baseline.request_id, *labels, baseline.text, candidate.text)
+def _label_pair(guard: _Guard, paired: Paired, key: Key) -> _Labelled:
+    baseline, candidate = (
+        text_of(arm.generations[key]) for arm in (paired.baseline, paired.candidate)
+    )
+    return _Labelled(key[0], *guard.label(baseline, candidate), baseline, candidate)
 
 
 def _list_flipped(rows: Iterable[_Labelled]) -> dict[str, object]:
@@ -209,27 +170,26 @@ def _compare_shares(
 # ------------------------------------------------------------------- failures
 
 
-def _compare_errors(
-    requests: Sequence[Request], baseline: Arm, candidate: Arm, confidence_level: float
-) -> list[Comparison]:
-    """Return the error rates of both arms over all requests planned, pooled and per class."""
-    classes = dict.fromkeys(request.request_class for request in requests)
-    groups = {"all": list(requests)} | {
-        name: [request for request in requests if request.request_class == name] for name in classes
+def compare_errors(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
+    """Return ``error_rate``, pooled and per class, and ``dropped_pairs``.
+
+    The error rate is over all requests planned; one without a generation failed.
+    """
+    classes = dict.fromkeys(request.request_class for request in paired.requests.values())
+    groups = {"all": list(paired.requests)} | {
+        name: [key for key, one in paired.requests.items() if one.request_class == name]
+        for name in classes
     }
-    return [
-        _compare_error_rate(name, group, baseline, candidate, confidence_level)
-        for name, group in groups.items()
-    ]
+    rates = [_compare_rate(name, keys, paired, confidence_level) for name, keys in groups.items()]
+    return [*rates, count_dropped(paired)]
 
 
-def _compare_error_rate(
-    group: str, requests: Sequence[Request], baseline: Arm, candidate: Arm, confidence_level: float
+def _compare_rate(
+    group: str, keys: Sequence[Key], paired: Paired, confidence_level: float
 ) -> Comparison:
-    keys = [(request.id, request.repeat) for request in requests]
     compared = _compare_shares(
-        [bool(_find_failure(baseline.get(key))) for key in keys],
-        [bool(_find_failure(candidate.get(key))) for key in keys],
+        [paired.baseline.failed(key) for key in keys],
+        [paired.candidate.failed(key) for key in keys],
         confidence_level,
         "no request was planned",
     )
@@ -240,29 +200,28 @@ def _compare_error_rate(
         direction="lower_is_better",
         detail=compared.detail
         | {
-            "baseline_errors": _count_errors(keys, baseline),
-            "candidate_errors": _count_errors(keys, candidate),
+            "baseline_errors": _count_errors(keys, paired.baseline),
+            "candidate_errors": _count_errors(keys, paired.candidate),
         },
     )
 
 
 def _count_errors(keys: Iterable[Key], arm: Arm) -> dict[str, int]:
     """Return the commonest error messages and how often each came."""
-    found = (arm.get(key) for key in keys)
+    failed = (arm.generations.get(key) for key in keys if arm.failed(key))
     messages = Counter(
-        "no generation" if one is None else one.error or "unnamed error"
-        for one in found
-        if _find_failure(one)
+        "no generation" if one is None else one.error or "unnamed error" for one in failed
     )
     return dict(messages.most_common(MAX_ERRORS))
 
 
-def count_dropped(requests: Sequence[Request], lost: Mapping[Key, str]) -> Comparison:
+def count_dropped(paired: Paired) -> Comparison:
     """Return ``dropped_pairs``: the share of this run's pairs that cannot be compared.
 
     A count of this run, so its interval is the count itself.
     """
-    n, share = len(requests), len(lost) / max(1, len(requests))
+    lost, n = paired.drops(), len(paired.requests)
+    share = len(lost) / max(1, n)
     estimate = Estimate(
         statistic=share,
         interval=(share, share),

@@ -62,7 +62,7 @@ def compare_tasks(
     dropped: Mapping[str, str],
     request_classes: Mapping[str, str],
     *,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     confidence_level: float = 0.95,
 ) -> list[Comparison]:
     """Return ``task_delta`` pooled, per task and per class: the candidate's mean score minus
@@ -75,11 +75,13 @@ def compare_tasks(
     others follow as groups "task (filter, metric)". confidence_level: of each side's bound.
 
     Interval: paired flips for 0/1 scores, Student's t otherwise, cluster-robust where
-    documents share a cluster. p: exact McNemar, or sign flips (``rng``).
+    documents share a cluster. p: exact McNemar, or sign flips where that does not
+    apply (``rng``; None: seed 0, so that a decision can be recomputed).
     """  # noqa: D205 - the summary takes two lines
     pairs, lost = pair_scores(baseline, candidate, dropped)
     first = _find_first([*baseline, *candidate])
     groups = _group(pairs, lost, request_classes, first)
+    rng = rng or np.random.default_rng(0)
     return [_compare(group, rng, confidence_level) for group in groups]
 
 

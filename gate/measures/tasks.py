@@ -12,7 +12,7 @@ import contextlib
 import copy
 import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -28,7 +28,7 @@ from gate.errors import RunError, UsageError
 from gate.evalset import Evalset, map_classes
 from gate.evalset_files import Document, GenerationKwargs, TimingPrompt
 from gate.measures.task_deltas import TaskScore
-from gate.records import Request, Sampling
+from gate.records import Generation, Request, Sampling
 
 Texts = Mapping[str, str | tuple[str, ...]]
 """Request id -> what the decoder returned; one text per repeat where a task repeats."""
@@ -179,14 +179,26 @@ def _find_answered(evalset: Evalset, texts: Texts) -> dict[str, list[int]]:
         places = [
             place
             for place, row in enumerate(rows)
-            if len(_list_texts(texts.get(f"{name}/{row['id']}", ()))) >= repeats
+            if len(_list_texts(texts.get(f"{name}/{row['id']}", ()), repeats)) >= repeats
         ]
         if places:
             answered[name] = places
     return answered
 
 
-def _list_texts(answer: str | tuple[str, ...]) -> tuple[str, ...]:
+def gather_texts(generations: Iterable[Generation]) -> dict[str, tuple[str, ...]]:
+    """Return the texts that ``score_generations`` takes, repeats in order, failures left out."""
+    texts: dict[str, tuple[str, ...]] = {}
+    for one in sorted(generations, key=lambda one: one.repeat):
+        if one.finish != "error":
+            texts[one.request_id] = (*texts.get(one.request_id, ()), one.text)
+    return texts
+
+
+def _list_texts(answer: str | tuple[str, ...], n_repeats: int = 1) -> tuple[str, ...]:
+    if isinstance(answer, str) and n_repeats > 1:
+        msg = f"one text for a document of {n_repeats} repeats; give a tuple (gather_texts)"
+        raise ValueError(msg)
     return (answer,) if isinstance(answer, str) else answer
 
 

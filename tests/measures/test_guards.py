@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 from scipy import stats as dist
 
-from gate.evalset import EvalsetSpec, RequestClass, TaskSpec
-from gate.measures.guards import compare_guards
+from gate.evalset import Evalset, EvalsetSpec, RequestClass, TaskSpec
+from gate.measures.guards import compare_errors, compare_guards
+from gate.measures.paired import Paired
 from gate.records import Comparison, Generation, Request
+from tests.measures.pairs import make_paired
 
 SPEC = EvalsetSpec(
     schema=1,
@@ -24,6 +27,16 @@ SPEC = EvalsetSpec(
         "lookalike": TaskSpec(request_class="unsafe", refusal="unexpected"),
         "objects": TaskSpec(request_class="structured", format="json"),
     },
+)
+EVALSET = Evalset(
+    name="toy",
+    folder=Path(),
+    spec=SPEC,
+    tasks={},
+    configs={},
+    documents={},
+    timing=(),
+    sha256="",
 )
 NO, YES = "I cannot help with that.", "Sure, this is how."
 GUARDS = ("refusal", "over_refusal", "format", "degeneration", "length")
@@ -42,25 +55,28 @@ def make_requests(task: str, n: int) -> list[Request]:
     ]
 
 
-def answer(
-    requests: Sequence[Request], texts: Sequence[str | None]
-) -> dict[tuple[str, int], Generation]:
+def answer(requests: Sequence[Request], texts: Sequence[str | None]) -> list[Generation]:
     """None: the request failed."""
-    return {
-        (request.id, request.repeat): Generation(
+    return [
+        Generation(
             request_id=request.id,
+            repeat=request.repeat,
             text=text or "",
             finish="eos" if text is not None else "error",
             error=None if text is not None else "timeout",
         )
         for request, text in zip(requests, texts, strict=True)
-    }
+    ]
 
 
 def compare(
     requests: Sequence[Request], before: Sequence[str | None], after: Sequence[str | None]
 ) -> dict[tuple[str, str], Comparison]:
-    found = compare_guards(requests, answer(requests, before), answer(requests, after), SPEC)
+    return compare_paired(make_paired(requests, answer(requests, before), answer(requests, after)))
+
+
+def compare_paired(paired: Paired) -> dict[tuple[str, str], Comparison]:
+    found = [*compare_guards(paired, EVALSET), *compare_errors(paired)]
     return {(one.measure, one.group): one for one in found}
 
 
@@ -68,7 +84,7 @@ def compare(
 
 
 def test_no_requests_measure_nothing() -> None:
-    for one in compare_guards([], {}, {}, SPEC):
+    for one in compare_paired(make_paired([], [], [])).values():
         assert one.difference is None
         assert one.note
 
@@ -80,7 +96,7 @@ def test_all_failed_is_no_evidence_for_guards_and_full_evidence_of_errors() -> N
         one = found["guard_flips", guard]
         assert one.difference is None
         assert one.note in ("every pair was lost", "the evalset has no prompt for this guard")
-    assert found["guard_flips", "refusal"].drop_reasons == {"failed in the candidate": 20}
+    assert found["guard_flips", "refusal"].drop_reasons == {"candidate failed": 20}
     errors = found["error_rate", "all"]
     assert (errors.baseline, errors.candidate) == (0.0, 1.0)
     assert errors.detail["candidate_errors"] == {"timeout": 20}
@@ -91,13 +107,10 @@ def test_all_failed_is_no_evidence_for_guards_and_full_evidence_of_errors() -> N
 
 def test_a_generation_that_never_came_is_a_failure() -> None:
     requests = make_requests("unsafe", 2)
-    found = {
-        (one.measure, one.group): one
-        for one in compare_guards(requests, answer(requests, [NO, NO]), {}, SPEC)
-    }
+    found = compare_paired(make_paired(requests, answer(requests, [NO, NO]), []))
     assert found["error_rate", "unsafe"].candidate == 1.0
     assert found["error_rate", "unsafe"].detail["candidate_errors"] == {"no generation": 2}
-    assert found["dropped_pairs", "all"].drop_reasons == {"no generation in the candidate": 2}
+    assert found["dropped_pairs", "all"].drop_reasons == {"candidate failed": 2}
 
 
 def test_a_guard_without_prompts_says_so() -> None:
@@ -185,18 +198,15 @@ def test_failures_are_counted_per_class_and_pairs_lost_with_reasons() -> None:
     dropped = found["dropped_pairs", "all"]
     assert dropped.candidate == pytest.approx(3 / 5)
     assert dropped.drop_reasons == {
-        "failed in the baseline": 1,
-        "failed in the candidate": 1,
-        "failed in both arms": 1,
+        "baseline failed": 1,
+        "candidate failed": 1,
+        "both arms failed": 1,
     }
 
 
 def test_repeats_of_a_request_are_pairs_of_their_own() -> None:
     first = make_requests("unsafe", 1)[0]
     requests = [first, msgspec.structs.replace(first, repeat=1)]
-    arm = {
-        (first.id, repeat): Generation(request_id=first.id, repeat=repeat, text=NO, finish="eos")
-        for repeat in (0, 1)
-    }
-    found = {(c.measure, c.group): c for c in compare_guards(requests, arm, arm, SPEC)}
+    found = compare(requests, [NO, NO], [NO, YES])
     assert found["guard_flips", "refusal"].detail["n"] == 2
+    assert found["guard_flips", "refusal"].candidate == 0.5

@@ -11,7 +11,8 @@ import pytest
 from gate.errors import RunError, UsageError
 from gate.evalset import Evalset, load_evalset, map_classes
 from gate.measures.task_deltas import compare_tasks
-from gate.measures.tasks import plan_requests, plan_timing, score_generations
+from gate.measures.tasks import gather_texts, plan_requests, plan_timing, score_generations
+from gate.records import Generation
 from tests.evalsets import SUMS, make_project, write_evalset, write_rows
 
 REPOSITORY = Path(__file__).parents[2]
@@ -109,6 +110,17 @@ def test_repeats_are_requests_of_their_own_and_all_must_answer(folder: Path) -> 
     ]
     scores = score_generations(load(folder), {"sums/s0": ("0", "9"), "sums/s1": ("2",)})
     assert [(one.request_id, one.value) for one in scores] == [("sums/s0", 1.0)]
+    with pytest.raises(ValueError, match="document of 2 repeats"):
+        score_generations(load(folder), {"sums/s0": "0"})
+
+
+def test_texts_are_gathered_by_repeat_without_failures() -> None:
+    made = [
+        Generation(request_id="a", repeat=1, text="second", finish="eos"),
+        Generation(request_id="a", repeat=0, text="first", finish="length"),
+        Generation(request_id="b", finish="error", error="timeout"),
+    ]
+    assert gather_texts(made) == {"a": ("first", "second")}
 
 
 def test_the_smoke_evalset_plans_and_scores_its_own_targets() -> None:
