@@ -7,13 +7,15 @@ dtype. One prefill per output scores every position; nothing is decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from gate.grammar import GrammarError
 from gate.records import Generation, Request, TokenScores
-from gate.referee_law import end_regret, judge_token, needs_processing
+from gate.referee_law import end_regret, grammar_masks, judge_token, needs_processing
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
@@ -57,7 +59,8 @@ class Referee:
         for generation in generations:
             key = (generation.request_id, generation.repeat)
             if generation.token_ids and generation.error is None:
-                yield self._score_one(by_key[key], generation, (laws or {}).get(key, ()))
+                with suppress(GrammarError):  # what cannot be judged stays unscored, and is counted
+                    yield self._score_one(by_key[key], generation, (laws or {}).get(key, ()))
 
     @torch.inference_mode()
     def _score_one(
@@ -66,8 +69,9 @@ class Referee:
         prompt = tuple(request.prompt)
         emitted = (*(generation.token_ids or ()), *generation.tail_ids)
         logits = self.logits(prompt, emitted)
+        masks = grammar_masks(request, self._model.tokenizer, emitted, logits.shape[-1])
         if needs_processing(request):
-            columns = self._judge_each(logits, request, prompt, emitted)
+            columns = self._judge_each(logits, request, prompt, emitted, masks)
         else:
             columns = judge_greedy(logits[: len(emitted)], emitted)
         kl, tv, js, same_top = measure_divergence(laws, logits)
@@ -75,7 +79,7 @@ class Referee:
             request_id=generation.request_id,
             repeat=generation.repeat,
             token_ids=emitted,
-            eos_regret=self._end_regret(logits, request, generation, prompt, emitted),
+            eos_regret=self._end_regret(logits, request, generation, prompt, emitted, masks[-1]),
             kl=kl,
             tv=tv,
             js=js,
@@ -91,10 +95,15 @@ class Referee:
         return logits
 
     def _judge_each(
-        self, logits: torch.Tensor, request: Request, prompt: Sequence[int], emitted: Sequence[int]
+        self,
+        logits: torch.Tensor,
+        request: Request,
+        prompt: Sequence[int],
+        emitted: Sequence[int],
+        masks: Sequence[torch.Tensor | None],
     ) -> _Columns:
         found = [
-            judge_token(logits[j], request, len(prompt), (*prompt, *emitted[:j]), token)
+            judge_token(logits[j], request, len(prompt), (*prompt, *emitted[:j]), token, masks[j])
             for j, token in enumerate(emitted)
         ]
         columns = {name: [getattr(one, name) for one in found] for name in _Columns.__annotations__}
@@ -109,10 +118,11 @@ class Referee:
         generation: Generation,
         prompt: Sequence[int],
         emitted: Sequence[int],
+        mask: torch.Tensor | None,
     ) -> float | None:
         if generation.finish == "stop" or emitted[-1] in request.eos_ids:
             return None
-        return end_regret(logits[-1], request, len(prompt), (*prompt, *emitted))
+        return end_regret(logits[-1], request, len(prompt), (*prompt, *emitted), mask)
 
 
 def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import (
@@ -32,6 +33,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from gate.grammar import compile_format, load_library, load_vocabulary
 from gate.noise import gumbel, stream_key, uniforms
 from gate.records import Request, Sampling
 
@@ -67,13 +69,21 @@ def needs_processing(request: Request) -> bool:
         or s.bad_words
         or s.logit_bias
         or request.min_tokens
+        or request.response_format
     )
 
 
-def penalised_scores(raw: torch.Tensor, request: Request, n_prompt: int, history: Sequence[int]) -> torch.Tensor:
+def penalised_scores(
+    raw: torch.Tensor,
+    request: Request,
+    n_prompt: int,
+    history: Sequence[int],
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Return penalised and masked logits z: (vocab,), float32, nats.
 
     raw: (vocab,). history: prompt and output before this position, ``n_prompt`` of it prompt.
+    mask: what a grammar allows here, (vocab,), bool; None: everything.
     """
     s = request.sampling
     ids = torch.tensor([list(history)], device=raw.device)
@@ -82,7 +92,41 @@ def penalised_scores(raw: torch.Tensor, request: Request, n_prompt: int, history
         row = RepetitionPenaltyLogitsProcessor(s.repetition_penalty)(ids, row)
     row = _penalise_output(row, s, history[n_prompt:])
     row = _mask_processors(request, n_prompt, raw)(ids, row)
-    return row[0]
+    return row[0] if mask is None else row[0].masked_fill(~mask, -torch.inf)
+
+
+def grammar_masks(
+    request: Request, tokenizer: Any, emitted: Sequence[int], n_vocab: int  # noqa: ANN401
+) -> list[torch.Tensor | None]:
+    """What the grammar allows at each emitted position and after the last: (vocab,), bool each.
+
+    None: everything, because there is no grammar or the output has left it (that position's
+    own mask says so). A walk apart from the decoders' Matcher. Raises GrammarError.
+    """
+    masks: list[torch.Tensor | None] = [None] * (len(emitted) + 1)
+    if request.response_format is None:
+        return masks
+    vocabulary = load_vocabulary(tokenizer)
+    grammar = compile_format(request.response_format)
+    walker = load_library().LLMatcher(vocabulary, grammar, log_level=0)
+    for position, token in enumerate((*emitted, None)):
+        masks[position] = _read_mask(walker, vocabulary, request.eos_ids, n_vocab)
+        if token is None or not walker.consume_token(token):
+            break
+    return masks
+
+
+def _read_mask(
+    walker: Any, vocabulary: Any, eos_ids: Sequence[int], n_vocab: int  # noqa: ANN401
+) -> torch.Tensor | None:
+    listed = torch.frombuffer(bytearray(walker.compute_logit_bias()), dtype=torch.uint8) > 0
+    mask = torch.zeros(n_vocab, dtype=torch.bool)
+    mask[: len(listed)] = listed[:n_vocab]
+    for eos in vocabulary.eos_tokens:
+        mask[eos] = False
+    for eos in eos_ids:
+        mask[eos] = walker.is_accepting()
+    return mask if mask.any() else None
 
 
 def _penalise_output(row: torch.Tensor, s: Sampling, output: Sequence[int]) -> torch.Tensor:
@@ -124,10 +168,17 @@ def warp(z: torch.Tensor, s: Sampling) -> torch.Tensor:
     return row[0]
 
 
-def judge_token(raw: torch.Tensor, request: Request, n_prompt: int, history: Sequence[int], token: int) -> TokenEvidence:
+def judge_token(
+    raw: torch.Tensor,
+    request: Request,
+    n_prompt: int,
+    history: Sequence[int],
+    token: int,
+    mask: torch.Tensor | None = None,
+) -> TokenEvidence:
     """Return the evidence on ``token`` emitted after ``history``. raw: (vocab,) logits."""
     s = request.sampling
-    z = penalised_scores(raw, request, n_prompt, history)
+    z = penalised_scores(raw, request, n_prompt, history, mask)
     warped = warp(z, s)
     logp = warped.log_softmax(-1)
     position = len(history) - n_prompt
@@ -205,12 +256,18 @@ def edge_regret(
     return min(max(outside, float(needed.max())), FORBIDDEN)
 
 
-def end_regret(raw: torch.Tensor, request: Request, n_prompt: int, history: Sequence[int]) -> float | None:
+def end_regret(
+    raw: torch.Tensor,
+    request: Request,
+    n_prompt: int,
+    history: Sequence[int],
+    mask: torch.Tensor | None = None,
+) -> float | None:
     """Regret of ending after ``history``, nats: of the best EOS token. None: there is no EOS."""
     if not request.eos_ids:
         return None
     return min(
-        judge_token(raw, request, n_prompt, history, eos).regret for eos in request.eos_ids
+        judge_token(raw, request, n_prompt, history, eos, mask).regret for eos in request.eos_ids
     )
 
 

@@ -107,7 +107,7 @@ class Sampler:
     def __init__(
         self, request: Request, prompt: Sequence[int], seed: int, grammar: Matcher | None = None
     ) -> None:
-        """``seed``: the run's, for requests that bring none of their own. ``grammar``: constrains."""
+        """``seed``: the run's, for requests without one of their own. ``grammar`` constrains."""
         s = request.sampling
         self.request = request
         self.prompt = tuple(prompt)
