@@ -169,7 +169,7 @@ def read_toml(folder: Path, files: Files, kind: type[RecordType]) -> RecordType:
     try:
         return msgspec.toml.decode(read_bytes(folder, path.name, files), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        msg = f"{path}: {error}; correct it (docs/evalsets.md lists every key)"
+        msg = f"{path}: {error}; correct it (evalsets/smoke/evalset.toml shows the keys)"
         raise UsageError(msg) from error
 
 
@@ -181,7 +181,7 @@ def read_task(folder: Path, name: str, files: Files) -> tuple[TaskFile, Document
     try:
         return msgspec.convert(data, TaskFile), data
     except msgspec.ValidationError as error:
-        msg = f"{path}: {error}; correct it (docs/evalsets.md lists the keys a task may use)"
+        msg = f"{path}: {error}; correct it (evalsets/smoke has examples)"
         raise UsageError(msg) from error
 
 

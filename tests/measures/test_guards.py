@@ -210,3 +210,8 @@ def test_repeats_of_a_request_are_pairs_of_their_own() -> None:
     found = compare(requests, [NO, NO], [NO, YES])
     assert found["guard_flips", "refusal"].detail["n"] == 2
     assert found["guard_flips", "refusal"].candidate == 0.5
+
+
+def test_comparisons_are_plain_json() -> None:
+    found = compare(make_requests("unsafe", 3), [NO, YES, None], [YES, YES, NO])
+    assert b"NaN" not in msgspec.json.encode(list(found.values()))

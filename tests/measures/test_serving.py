@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -242,3 +243,8 @@ def test_percentiles_of_both_arms_come_with_the_time_ratio() -> None:
     value, low, high = percentiles["baseline"]["p50"]
     assert low <= value == 5.0 <= high
     assert percentiles["baseline"] == percentiles["candidate"]
+
+
+def test_comparisons_are_plain_json() -> None:
+    found = compare([block("a", "code", [1.0, 2.0, None], [1.0, 1.5, 2.0])], {"code": 1.0})
+    assert b"NaN" not in msgspec.json.encode(list(found.values()))

@@ -101,7 +101,18 @@ def test_a_score_that_is_no_number_or_comes_twice_is_refused() -> None:
             compare(broken, broken)
 
 
+def test_comparisons_are_plain_json() -> None:
+    found = compare(arm("sums", [1, 0]), arm("sums", [0, 0]))
+    assert b"NaN" not in msgspec.json.encode(list(found.values()))
+
+
 # ------------------------------------------------------------------ intervals
+
+
+def test_a_level_at_which_bounds_would_cross_is_refused() -> None:
+    scores = arm("sums", [1, 0])
+    with pytest.raises(ValueError, match=r"between 0\.5 and 1"):
+        compare_tasks(scores, scores, {}, CLASSES, confidence_level=0.5)
 
 
 def test_no_flips_keep_the_exact_binomial_width() -> None:

@@ -222,5 +222,12 @@ def test_documents_carry_their_cluster(folder: Path) -> None:
 
 def test_a_filter_that_lm_eval_does_not_know_is_refused(folder: Path) -> None:
     replace(folder / "sums.yaml", "take_first", "odd\n      - function: take_first")
-    with pytest.raises((UsageError, RunError), match="lm-eval"):
+    with pytest.raises(UsageError, match="lm-eval refuses the tasks"):
+        plan_requests(load(folder), seed=0)
+
+
+def test_a_filter_that_breaks_while_scoring_ends_the_run_with_its_reason(folder: Path) -> None:
+    broken = "regex\n        regex_pattern: '('\n      - function: take_first"
+    replace(folder / "sums.yaml", "take_first", broken)
+    with pytest.raises(RunError, match="lm-eval cannot score the outputs"):
         score_generations(load(folder), {"sums/s0": "0"})
