@@ -147,6 +147,11 @@ def build_tiny(kind: str, tokenizer: Any, **fields: Any) -> LoadedModel:  # noqa
     return wrap_model(model, tokenizer, kind)
 
 
+def wrap_again(toy: LoadedModel, model: Any) -> LoadedModel:  # noqa: ANN401
+    """Another model with the toy's tokenizer."""
+    return wrap_model(model, toy.tokenizer, "changed toy")
+
+
 _LLAMA_LIKE: dict[str, object] = {
     "hidden_size": 32,
     "intermediate_size": 48,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.decoders.stopping import Stopper
+from gate.measures.termination import check_output
 from gate.models import LoadedModel
-from gate.records import Chunk, Request
+from gate.records import Chunk, Generation, Request, Trace, Usage
 from tests.conftest import END, STOP, build_byte_tokenizer
 from tests.decoders.helpers import decode_ahead, decode_plainly, draw_request, make_request
 
@@ -197,6 +198,28 @@ def assert_streamed(ended: Ended, chunks: Sequence[Chunk]) -> None:
     for chunk in chunks:
         sent, text = (*sent, *chunk.token_ids), text + chunk.text
         assert read(sent).startswith(text), "text ran ahead of the tokens"
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(case=cases())
+def test_the_gates_own_check_of_endings_finds_nothing_wrong(
+    case: tuple[Request, list[int], list[int]],
+) -> None:
+    request, free, widths = case
+    ended, chunks = run_stopper(request, free, widths)
+    generation = Generation(
+        request_id=request.id,
+        text=ended.text,
+        token_ids=ended.ids,
+        tail_ids=ended.tail,
+        finish=ended.finish,  # type: ignore[arg-type]
+        usage=Usage(n_prompt=len(request.prompt), n_output=len(ended.ids)),
+        trace=Trace(chunks=tuple(chunks)),
+    )
+    faults = check_output(request, generation, read)
+    if ended.finish == "eos":  # the sampler masks EOS among the first tokens, the stopper alone does not
+        faults = tuple(fault for fault in faults if fault.kind != "min_tokens")
+    assert faults == ()
 
 
 def test_text_that_may_begin_a_stop_string_is_held_back() -> None:
