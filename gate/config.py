@@ -45,7 +45,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     allow_differences: tuple[AllowedDifference, ...] = ()
     allow_unknown_acceptance: str = ""
     conformance: bool = True
-    resamples: int = 10_000
+    resamples: int = 100_000
 
     def __post_init__(self) -> None:
         """Check ranges, so that no run starts that could not be judged."""

@@ -23,11 +23,12 @@ from gate.errors import GateError, RunError
 from gate.evalset import Evalset, load_evalset
 from gate.export.junit import render_junit
 from gate.export.summary import render_summary
+from gate.measures.acceptance import compare_acceptance
 from gate.measures.divergence import compare_divergence
 from gate.measures.forks import find_forks
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.paired import Arm, Key, Paired
-from gate.measures.serving import compare_acceptance, compare_serving
+from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
 from gate.measures.termination import compare_termination
 from gate.measures.tokens import compare_certificates, compare_exercise, compare_rates
@@ -385,23 +386,24 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
         *compare_rates(paired, rng, config.run.resamples),
         *compare_divergence(paired),
         *compare_errors(paired),
-        *_score_tasks(plan, paired),
+        *_score_tasks(plan, paired, rng),
         *compare_guards(paired, plan.evalset),
-        *compare_serving(collected.timing),
+        *compare_serving(collected.timing, {n: c.traffic_share for n, c in plan.evalset.spec.classes.items()}),
         *compare_acceptance(paired),
     ]
 
 
-def _score_tasks(plan: Plan, paired: Paired) -> list[Comparison]:
+def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
     """Let lm-eval score both arms from their stored texts, and compare."""
-    score = load_object(f"{TASKS}:score_generations")
+    score, gather = load_object(f"{TASKS}:score_generations"), load_object(f"{TASKS}:gather_texts")
+    tasks = {(r.id, r.repeat) for r in plan.requests}
     scored = [
-        score(plan.evalset, {k[0]: arm.generations[k].text for k in paired.requests if not arm.failed(k)})
+        score(plan.evalset, gather(arm.generations[k] for k in paired.requests if k in tasks and not arm.failed(k)))
         for arm in (paired.baseline, paired.candidate)
     ]
     dropped = {key[0]: reason for key, reason in paired.drops().items()}
     classes = {r.task: r.request_class for r in plan.requests}
-    return compare_tasks(*scored, dropped, classes)
+    return compare_tasks(*scored, dropped, classes, rng=rng)
 
 
 def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, dict[str, object]]:  # noqa: ANN401

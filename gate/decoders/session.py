@@ -21,7 +21,7 @@ from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
-from gate.measures.termination import check_output, cut_at_stop
+from gate.endings import check_output, cut_at_stop
 from gate.models import LoadedModel, ResolvedModel, load_model, read_model_config, resolve_model
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
 from gate.referee import Referee

@@ -153,7 +153,8 @@ def _rate(
     if len(counts) == 0:
         return Comparison(measure=measure, unit="rate", note="no scored pair of outputs")
     estimate = two_rate_permutation(
-        counts[:, 0], counts[:, 1], counts[:, 2], counts[:, 3], rng, n_resamples=n_resamples
+        counts[:, 0], counts[:, 1], counts[:, 2], counts[:, 3], rng, n_resamples=n_resamples,
+        alternative="greater",
     )
     return Comparison(
         measure=measure,
@@ -167,6 +168,7 @@ def _rate(
             "baseline_count": int(counts[:, 0].sum()),
             "candidate_count": int(counts[:, 2].sum()),
             "n_requests": len(counts),
+            "smallest_pvalue": max(0.5 ** len(counts), 1 / (1 + n_resamples)),
             "noise_floor": max(
                 0.0, paired.bound.flip_rate_wide - paired.bound.flip_rate_one_row
             ),
