@@ -41,10 +41,13 @@ def build_byte_tokenizer() -> Any:  # noqa: ANN401 - transformers has no protoco
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
     alphabet = byte_alphabet()
-    shown = [
-        tuple("".join(alphabet[byte] for byte in half) for half in split_merge(merge))
-        for merge in MERGES.split(b",")
-    ]
+
+    def spell(half: bytes) -> str:
+        return "".join(alphabet[byte] for byte in half)
+
+    halves = [split_merge(merge) for merge in MERGES.split(b",")]
+    shown = [(spell(left), spell(right)) for left, right in halves]
+
     vocab = {alphabet[byte]: byte for byte in range(256)}
     vocab |= {left + right: 256 + index for index, (left, right) in enumerate(shown)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=shown))

@@ -34,7 +34,9 @@ def test_gumbel_noise_follows_the_gumbel_law() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("lag", [1, 2, 3, 7])
-def test_neighbouring_positions_and_tokens_are_uncorrelated(grid: np.ndarray, axis: int, lag: int) -> None:
+def test_neighbouring_positions_and_tokens_are_uncorrelated(
+    grid: np.ndarray, axis: int, lag: int
+) -> None:
     x = np.moveaxis(grid, axis, 0)
     rho = np.corrcoef(x[:-lag].ravel(), x[lag:].ravel())[0, 1]
     assert abs(rho) < 4 / np.sqrt(x[lag:].size)
@@ -57,7 +59,7 @@ def test_repeats_seeds_and_requests_have_independent_noise(
         np.concatenate([uniforms(stream_key(*name), position, IDS) for position in range(500)])
         for name in (left, right)
     ]
-    table, *_ = np.histogram2d(*pair, bins=16, range=[[0, 1], [0, 1]])
+    table, *_ = np.histogram2d(pair[0], pair[1], bins=16, range=[[0.0, 1.0], [0.0, 1.0]])
     assert stats.chisquare(table.ravel()).pvalue > 0.001
     assert not np.isin(pair[0], pair[1]).any()
 

@@ -125,7 +125,9 @@ class Stopper:
         else:
             text, ids, _ = self.result()
             safe, n = len(text), len(ids)
-        chunk = Chunk(text=text[self._sent_text : safe], token_ids=ids[self._sent_ids : n], at_s=at_s)
+        chunk = Chunk(
+            text=text[self._sent_text : safe], token_ids=ids[self._sent_ids : n], at_s=at_s
+        )
         self._sent_text, self._sent_ids = max(safe, self._sent_text), max(n, self._sent_ids)
         return chunk if chunk.text or chunk.token_ids else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,13 +16,16 @@ from gate.models import LoadedModel, wrap_model
 from gate.noise import gumbel
 from gate.records import Generation, Request, Sampling
 
+Decode = Callable[..., list[Generation]]
+"""decode_plainly or decode_ahead."""
+
 TIE = 1e-3  # nats: forks are tolerated only where the scores lie closer than this
 N_TEXT_IDS = 276  # the ids below are ordinary tokens, those above special ones
 
 
 def make_request(name: str = "r", prompt: Sequence[int] = (72, 105), **fields: Any) -> Request:  # noqa: ANN401
     """A request with what the test does not care about filled in."""
-    known = {"max_tokens": 16, "task": "t", "request_class": "c"} | fields
+    known: dict[str, Any] = {"max_tokens": 16, "task": "t", "request_class": "c"} | fields
     return Request(id=name, prompt=tuple(prompt), **known)
 
 
@@ -58,17 +61,24 @@ def draw_request(rng: random.Random, name: str) -> Request:
         stop=rng.choice(((), (), ("n", "in"), ("\x1b\x1b", " t t"))),
         eos_ids=rng.choice(((), (276,), (276, 110), (5, 50, 71, 258, 93))),
         sampling=draw_sampling(rng),
-        stream=rng.random() < 0.3,  # noqa: PLR2004
+        stream=rng.random() < 0.3,
     )
 
 
-def decode_plainly(model: LoadedModel, requests: Sequence[Request], **fields: Any) -> list[Generation]:  # noqa: ANN401
+def decode_plainly(
+    model: LoadedModel,
+    requests: Sequence[Request],
+    **fields: Any,  # noqa: ANN401
+) -> list[Generation]:
     """What the autoregressive decoder returns, in request order."""
     return decode(AutoregressiveDecoder(model, AutoregressiveOptions()), requests, **fields)
 
 
 def decode_ahead(
-    model: LoadedModel, requests: Sequence[Request], options: LookaheadOptions | None = None, **fields: Any  # noqa: ANN401
+    model: LoadedModel,
+    requests: Sequence[Request],
+    options: LookaheadOptions | None = None,
+    **fields: Any,  # noqa: ANN401
 ) -> list[Generation]:
     """What the lookahead decoder returns, in request order."""
     return decode(LookaheadDecoder(model, options or LookaheadOptions()), requests, **fields)
@@ -88,7 +98,10 @@ def emitted(generation: Generation) -> tuple[int, ...]:
 
 
 def assert_same_outputs(
-    model: LoadedModel, requests: Sequence[Request], left: Sequence[Generation], right: Sequence[Generation]
+    model: LoadedModel,
+    requests: Sequence[Request],
+    left: Sequence[Generation],
+    right: Sequence[Generation],
 ) -> None:
     """Same outputs, except after a near-tie of the scores."""
     for request, one, other in zip(requests, left, right, strict=True):
@@ -109,7 +122,9 @@ def strip(generation: Generation) -> dict[str, object]:
     }
 
 
-def is_forked_at_tie(model: LoadedModel, request: Request, one: Generation, other: Generation) -> bool:
+def is_forked_at_tie(
+    model: LoadedModel, request: Request, one: Generation, other: Generation
+) -> bool:
     """Whether the outputs part where a stock forward scores both tokens within TIE."""
     a, b = emitted(one), emitted(other)
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)

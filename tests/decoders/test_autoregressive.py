@@ -31,7 +31,11 @@ def tiny(request: pytest.FixtureRequest, byte_tokenizer: Any) -> LoadedModel:  #
 
 @torch.inference_mode()
 def run_generate(
-    model: LoadedModel, prompt: Sequence[int], max_tokens: int, eos_ids: Sequence[int] = (), min_tokens: int = 0
+    model: LoadedModel,
+    prompt: Sequence[int],
+    max_tokens: int,
+    eos_ids: Sequence[int] = (),
+    min_tokens: int = 0,
 ) -> tuple[int, ...]:
     """New tokens of transformers' greedy generate for one prompt."""
     processors = LogitsProcessorList()
@@ -55,7 +59,9 @@ def run_generate(
 def drawn_prompts(n: int) -> list[tuple[int, ...]]:
     """Prompts of different lengths, the shortest a single token."""
     rng = random.Random(3)
-    return [draw_prompt(rng, length) for length in (1, *(rng.randrange(2, 40) for _ in range(n - 1)))]
+    return [
+        draw_prompt(rng, length) for length in (1, *(rng.randrange(2, 40) for _ in range(n - 1)))
+    ]
 
 
 def test_greedy_output_equals_generate_one_at_a_time(tiny: LoadedModel) -> None:
@@ -84,11 +90,13 @@ def test_any_of_several_eos_ids_ends_the_output_and_is_its_last_token(toy: Loade
     for prompt in drawn_prompts(12):
         free = run_generate(toy, prompt, 24)
         eos_ids = (free[9], free[4], 276)
-        [generation] = decode_plainly(toy, [make_request(prompt=prompt, max_tokens=24, eos_ids=eos_ids)])
+        [generation] = decode_plainly(
+            toy, [make_request(prompt=prompt, max_tokens=24, eos_ids=eos_ids)]
+        )
         assert generation.token_ids == run_generate(toy, prompt, 24, eos_ids)
         assert generation.finish == "eos"
         n_ended += (generation.token_ids or ())[-1] in eos_ids
-    assert n_ended == 12  # noqa: PLR2004
+    assert n_ended == 12
 
 
 @pytest.mark.parametrize("min_tokens", [1, 3, 8, 24])
@@ -124,7 +132,9 @@ def test_each_token_is_the_argmax_of_a_stock_forward(toy: LoadedModel) -> None:
     assert tuple(logits.argmax(-1).tolist())[:-1] == generation.token_ids
 
 
-def test_plain_trace_has_one_row_and_one_token_per_forward_after_the_prefill(toy: LoadedModel) -> None:
+def test_plain_trace_has_one_row_and_one_token_per_forward_after_the_prefill(
+    toy: LoadedModel,
+) -> None:
     [generation] = decode_plainly(toy, [make_request(prompt=(1, 2, 3), max_tokens=5)])
     assert generation.trace is not None
     counts = [(s.n_rows, s.n_drafted, s.n_accepted, s.n_emitted) for s in generation.trace.steps]

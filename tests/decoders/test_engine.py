@@ -102,7 +102,9 @@ def test_a_prompt_prefilled_in_pieces_equals_one_piece(
     torch.testing.assert_close(pieces.prefill(batch), expected, rtol=1e-4, atol=1e-4)
     assert pieces.lengths.tolist() == whole.lengths.tolist() == [16, 1, 7, 24, 8]
     tokens = np.array(prompts(6, 6, 6, 6, 6))
-    torch.testing.assert_close(run_tree(pieces, tokens), run_tree(whole, tokens), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        run_tree(pieces, tokens), run_tree(whole, tokens), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_request_that_takes_over_a_slot_keeps_its_tokens(toy: LoadedModel) -> None:
@@ -166,7 +168,9 @@ def test_full_attention_is_accepted(kind: str) -> None:
 
 
 def test_a_window_that_is_configured_but_off_is_accepted() -> None:
-    check_architecture(AutoConfig.for_model("qwen2", use_sliding_window=False, sliding_window=8), "q")
+    check_architecture(
+        AutoConfig.for_model("qwen2", use_sliding_window=False, sliding_window=8), "q"
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -179,7 +183,8 @@ def test_what_the_slot_cache_cannot_hold_is_refused_by_name(name: str) -> None:
 
 
 def test_a_decoder_of_ours_cannot_be_made_for_a_model_it_would_get_wrong(
-    toy: LoadedModel, byte_tokenizer: Any  # noqa: ANN401
+    toy: LoadedModel,
+    byte_tokenizer: Any,  # noqa: ANN401
 ) -> None:
     windowed = build_tiny("mistral", byte_tokenizer, sliding_window=8)
     for make in (

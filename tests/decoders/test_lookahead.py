@@ -65,7 +65,9 @@ def test_output_equals_plain_decoding_in_a_mixed_batch(
 ) -> None:
     rng = random.Random(window * 100 + ngram)
     requests = [draw_request(rng, f"m{i}") for i in range(16)]
-    options = LookaheadOptions(window=window, ngram=ngram, guesses=guesses, prompt_ngrams=window > 3)
+    options = LookaheadOptions(
+        window=window, ngram=ngram, guesses=guesses, prompt_ngrams=window > 3
+    )
     ahead = decode_ahead(toy, requests, options)
     assert all(generation.error is None for generation in ahead)
     assert_same_outputs(toy, requests, decode_plainly(toy, requests), ahead)
@@ -92,7 +94,10 @@ def test_sampled_output_equals_plain_sampling_with_drafts_accepted(toy: LoadedMo
 
 def test_guesses_at_the_last_position_of_the_context_change_nothing(toy: LoadedModel) -> None:
     prompt = draw_prompt(random.Random(1), toy.context - 12)
-    requests = [make_request(prompt=prompt, max_tokens=12), make_request("q", (3, 4), max_tokens=30)]
+    requests = [
+        make_request(prompt=prompt, max_tokens=12),
+        make_request("q", (3, 4), max_tokens=30),
+    ]
     assert_same_outputs(toy, requests, decode_plainly(toy, requests), decode_ahead(toy, requests))
 
 
@@ -181,7 +186,9 @@ def test_window_rows_see_the_first_level_up_to_their_column_and_their_own_past()
 
 
 def test_window_moves_by_the_tokens_committed_and_forms_one_ngram_per_column() -> None:
-    drafter = LookaheadDrafter(LookaheadOptions(window=3, ngram=3, guesses=4), make_request(), (7,), None)
+    drafter = LookaheadDrafter(
+        LookaheadOptions(window=3, ngram=3, guesses=4), make_request(), (7,), None
+    )
     drafter._levels = [[1, 2, 3], [4, 5, 6]]
     drafter.observe([10, 20, 30], 2)
     assert drafter._pool.continuations(1) == [(4, 10)]
@@ -198,7 +205,9 @@ def build_cycling(toy: LoadedModel) -> LoadedModel:
             layer.mlp.down_proj.weight.zero_()
         ids = torch.arange(280)
         known = model.model.embed_tokens.weight
-        model.lm_head.weight[ids // 5 * 5 + (ids + 1) % 5] = known / known.norm(dim=-1, keepdim=True)
+        model.lm_head.weight[ids // 5 * 5 + (ids + 1) % 5] = known / known.norm(
+            dim=-1, keepdim=True
+        )
     return wrap_model(model, toy.tokenizer, "cycling")
 
 
@@ -235,5 +244,6 @@ def test_layout_pads_shorter_trees_with_rows_nobody_sees() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("window", 0), ("ngram", 1), ("guesses", 0)])
 def test_options_that_could_never_guess_are_refused(key: str, value: int) -> None:
+    fields: dict[str, Any] = {key: value}
     with pytest.raises(ValueError, match=f"{key} = {value} cannot guess"):
-        LookaheadOptions(**{key: value})
+        LookaheadOptions(**fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from gate.decoders.drafting import Drafts
 from gate.decoders.options import LookaheadOptions
 from gate.models import LoadedModel
-from gate.records import Generation, Request, Sampling
+from gate.records import Request, Sampling
 from tests.decoders.helpers import (
+    Decode,
     assert_same_outputs,
     decode_ahead,
     decode_plainly,
@@ -33,7 +34,6 @@ RUN = settings(
 )
 SEEDS = st.integers(0, 2**32)
 DECODERS = pytest.mark.parametrize("decode", [decode_plainly, decode_ahead])
-Decode = Callable[..., list[Generation]]
 BATCH = 12
 
 
@@ -51,7 +51,7 @@ def no_drafts(_: Request, __: tuple[int, ...]) -> list[Sequence[int]]:
     return [()]
 
 
-def random_drafts(request: Request, output: tuple[int, ...]) -> list[Sequence[int]]:
+def random_drafts(request: Request, output: tuple[int, ...]) -> Sequence[Sequence[int]]:
     """Reproducible noise, broad and deep, some of it shared."""
     rng = random.Random(f"{request.id}{output}")
     head = draw_prompt(rng, 2)
@@ -74,7 +74,12 @@ def adversarial_drafts(known: dict[str, tuple[int, ...]]) -> Drafts:
     def draft(request: Request, output: tuple[int, ...]) -> list[Sequence[int]]:
         ahead = known[request.id][len(output) :]
         wrong = tuple((token + 1) % 276 for token in ahead[:3])
-        return [(*ahead[:2], *wrong), (*wrong[:1], *ahead[1:4]), (*ahead[:1], 276, *ahead[1:3]), (276,)]
+        return [
+            (*ahead[:2], *wrong),
+            (*wrong[:1], *ahead[1:4]),
+            (*ahead[:1], 276, *ahead[1:3]),
+            (276,),
+        ]
 
     return draft
 
@@ -138,7 +143,9 @@ def test_more_drafts_than_fit_a_step_are_left_out(toy: LoadedModel) -> None:
 @RUN
 @given(seed=SEEDS)
 @DECODERS
-def test_order_and_grouping_do_not_change_any_output(toy: LoadedModel, decode: Decode, seed: int) -> None:
+def test_order_and_grouping_do_not_change_any_output(
+    toy: LoadedModel, decode: Decode, seed: int
+) -> None:
     requests = draw_batch(seed)
     whole = decode(toy, requests)
     shuffled = random.Random(seed).sample(requests, len(requests))
@@ -171,7 +178,9 @@ def test_running_again_gives_the_same(toy: LoadedModel, decode: Decode) -> None:
 
 
 @DECODERS
-def test_a_prompt_twice_in_a_batch_gives_the_same_greedy_output_twice(toy: LoadedModel, decode: Decode) -> None:
+def test_a_prompt_twice_in_a_batch_gives_the_same_greedy_output_twice(
+    toy: LoadedModel, decode: Decode
+) -> None:
     requests = [make_request(f"d{i}", (i // 2, 7, 8), max_tokens=20) for i in range(8)]
     outputs = [emitted(generation) for generation in decode(toy, requests)]
     assert outputs[::2] == outputs[1::2]
@@ -189,7 +198,9 @@ def test_repeats_of_a_sampled_prompt_differ_and_of_a_greedy_one_do_not(
 
 
 @DECODERS
-def test_seeded_unseeded_and_greedy_requests_share_a_batch(toy: LoadedModel, decode: Decode) -> None:
+def test_seeded_unseeded_and_greedy_requests_share_a_batch(
+    toy: LoadedModel, decode: Decode
+) -> None:
     kinds: dict[str, Any] = {
         "greedy": Sampling(),
         "unseeded": Sampling(temperature=1.0),
@@ -208,7 +219,11 @@ def test_seeded_unseeded_and_greedy_requests_share_a_batch(toy: LoadedModel, dec
 
 def test_the_seed_alone_changes_a_sampled_output(toy: LoadedModel) -> None:
     outputs = {
-        emitted(decode_plainly(toy, [make_request(max_tokens=20, sampling=Sampling(temperature=1.0, seed=n))])[0])
+        emitted(
+            decode_plainly(
+                toy, [make_request(max_tokens=20, sampling=Sampling(temperature=1.0, seed=n))]
+            )[0]
+        )
         for n in range(6)
     }
     assert len(outputs) == 6

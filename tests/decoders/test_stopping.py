@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.decoders.stopping import Stopper
-from gate.measures.termination import check_output
+from gate.endings import check_output
 from gate.models import LoadedModel
 from gate.records import Chunk, Generation, Request, Trace, Usage
 from tests.conftest import END, STOP, build_byte_tokenizer
-from tests.decoders.helpers import decode_ahead, decode_plainly, draw_request, make_request
+from tests.decoders.helpers import (
+    Decode,
+    decode_ahead,
+    decode_plainly,
+    draw_request,
+    make_request,
+)
 
 TOKENIZER = build_byte_tokenizer()
 A, B, N, NEWLINE = (ord(letter) for letter in "abn\n")
@@ -33,7 +39,9 @@ class Ended(NamedTuple):
 
 def read(ids: Sequence[int]) -> str:
     """Text as users see it."""
-    return str(TOKENIZER.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    return str(
+        TOKENIZER.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    )
 
 
 def find_all(text: str, stop: str) -> list[int]:
@@ -60,7 +68,9 @@ def cut_ids(ids: tuple[int, ...], kept: str) -> Ended:
     return Ended(kept, ids[:n], ids[n:], "stop")
 
 
-def run_stopper(request: Request, free: Sequence[int], widths: Sequence[int] = (1,)) -> tuple[Ended, list[Chunk]]:
+def run_stopper(
+    request: Request, free: Sequence[int], widths: Sequence[int] = (1,)
+) -> tuple[Ended, list[Chunk]]:
     """Push tokens in runs of the given widths, streaming after each run."""
     stopper, chunks, pushed = Stopper(request, TOKENIZER), [], 0
     while stopper.finish is None:
@@ -100,7 +110,9 @@ def test_a_stop_string_wins_over_the_budget_at_the_same_token() -> None:
 
 
 def test_a_stop_string_across_tokens_is_found_and_its_head_is_cut() -> None:
-    assert end([A, T_BLANK, 104, 101, N], stop=("the",)) == Ended("a ", (A, T_BLANK), (104, 101), "stop")
+    assert end([A, T_BLANK, 104, 101, N], stop=("the",)) == Ended(
+        "a ", (A, T_BLANK), (104, 101), "stop"
+    )
 
 
 def test_a_stop_string_inside_one_token_keeps_the_token_that_holds_the_kept_text() -> None:
@@ -121,7 +133,9 @@ def test_a_stop_at_the_start_leaves_nothing() -> None:
 
 
 def test_a_stop_of_a_character_split_over_tokens_is_found_at_its_last_token() -> None:
-    assert end([A, 0xE2, 0x82, 0xAC, B], stop=("€",)) == Ended("a", (A,), (0xE2, 0x82, 0xAC), "stop")
+    assert end([A, 0xE2, 0x82, 0xAC, B], stop=("€",)) == Ended(
+        "a", (A,), (0xE2, 0x82, 0xAC), "stop"
+    )
 
 
 def test_ids_are_cut_behind_a_whole_character() -> None:
@@ -134,7 +148,9 @@ def test_a_stop_ahead_of_an_unfinished_character_in_the_same_token_is_found_at_o
 
 
 def test_broken_bytes_do_not_hide_a_stop() -> None:
-    assert end([0xFF, 0xFF, A, B], stop=("b",)) == Ended("\ufffd\ufffda", (0xFF, 0xFF, A), (B,), "stop")
+    assert end([0xFF, 0xFF, A, B], stop=("b",)) == Ended(
+        "\ufffd\ufffda", (0xFF, 0xFF, A), (B,), "stop"
+    )
 
 
 def test_a_stop_must_start_after_the_text_of_the_first_min_tokens_tokens() -> None:
@@ -159,7 +175,9 @@ TOKENS = st.one_of(
     st.sampled_from(range(256, 280)),
 )
 STOPS = st.one_of(
-    st.sampled_from(("a", "ab", "abc", "b", "bn", "\n\n", " the", "the", "€", "é", "😀", "n€", "a\n")),
+    st.sampled_from(
+        ("a", "ab", "abc", "b", "bn", "\n\n", " the", "the", "€", "é", "😀", "n€", "a\n")
+    ),
     st.text("abn €é", min_size=1, max_size=4),
 )
 
@@ -217,7 +235,9 @@ def test_the_gates_own_check_of_endings_finds_nothing_wrong(
         trace=Trace(chunks=tuple(chunks)),
     )
     faults = check_output(request, generation, read)
-    if ended.finish == "eos":  # the sampler masks EOS among the first tokens, the stopper alone does not
+    if (
+        ended.finish == "eos"
+    ):  # the sampler masks EOS among the first tokens, the stopper alone does not
         faults = tuple(fault for fault in faults if fault.kind != "min_tokens")
     assert faults == ()
 
@@ -231,7 +251,10 @@ def test_text_that_may_begin_a_stop_string_is_held_back() -> None:
 
 def test_a_character_is_streamed_with_the_token_that_completes_it() -> None:
     _, chunks = run_stopper(make_request(max_tokens=4, stream=True), [0xE2, 0x82, 0xAC, B])
-    assert [(chunk.text, chunk.token_ids) for chunk in chunks] == [("€", (0xE2, 0x82, 0xAC)), ("b", (B,))]
+    assert [(chunk.text, chunk.token_ids) for chunk in chunks] == [
+        ("€", (0xE2, 0x82, 0xAC)),
+        ("b", (B,)),
+    ]
 
 
 def test_a_run_is_streamed_whole() -> None:
@@ -243,7 +266,9 @@ def test_a_run_is_streamed_whole() -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_plainly, decode_ahead])
-def test_decoded_outputs_end_where_the_reference_ends_them(toy: LoadedModel, decode: Any) -> None:  # noqa: ANN401
+def test_decoded_outputs_end_where_the_reference_ends_them(
+    toy: LoadedModel, decode: Decode
+) -> None:
     rng = random.Random(5)
     requests = [draw_request(rng, f"r{i}") for i in range(60)]
     for request, generation in zip(requests, decode(toy, requests), strict=True):
@@ -255,11 +280,13 @@ def test_decoded_outputs_end_where_the_reference_ends_them(toy: LoadedModel, dec
 
 
 @pytest.mark.parametrize("decode", [decode_plainly, decode_ahead])
-def test_what_a_decoder_streams_is_what_it_returns(toy: LoadedModel, decode: Any) -> None:  # noqa: ANN401
+def test_what_a_decoder_streams_is_what_it_returns(toy: LoadedModel, decode: Decode) -> None:
     rng = random.Random(6)
     requests = [r for i in range(60) if (r := draw_request(rng, f"r{i}")).stream]
     for generation in decode(toy, requests):
-        ended = Ended(generation.text, generation.token_ids, generation.tail_ids, generation.finish)
+        ids = generation.token_ids or ()
+        ended = Ended(generation.text, ids, generation.tail_ids, generation.finish)
+        assert generation.trace is not None
         assert_streamed(ended, generation.trace.chunks)
         times = [chunk.at_s for chunk in generation.trace.chunks]
         assert times == sorted(times)
