@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gate.config import load_project
 from gate.errors import GateError
-from gate.pipeline import make_plan
+from gate.plan import make_plan
 from gate.progress import Progress
 
 FREE_BYTES = 2 * 1024**3
@@ -39,8 +39,16 @@ def _python() -> Finding:
 def _packages() -> list[Finding]:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        return [Finding("packages", is_fine=False, message=f"missing {', '.join(missing)}; pip install 'decoding-gate[local]'")]
-    return [Finding("packages", is_fine=True, message="everything a local model needs is installed")]
+        return [
+            Finding(
+                "packages",
+                is_fine=False,
+                message=f"missing {', '.join(missing)}; pip install 'decoding-gate[local]'",
+            )
+        ]
+    return [
+        Finding("packages", is_fine=True, message="everything a local model needs is installed")
+    ]
 
 
 def _disk(config: Path) -> Finding:
@@ -50,7 +58,9 @@ def _disk(config: Path) -> Finding:
 
 
 def _cores() -> Finding:
-    return Finding("cores", is_fine=True, message=f"{os.cpu_count()}; run nothing else beside a timing block")
+    return Finding(
+        "cores", is_fine=True, message=f"{os.cpu_count()}; run nothing else beside a timing block"
+    )
 
 
 def _plan(config: Path) -> Finding:
@@ -60,7 +70,8 @@ def _plan(config: Path) -> Finding:
         return Finding("plan", is_fine=False, message=str(error))
     n_timing = sum(len(block) for block in plan.timing)
     return Finding(
-        "plan", is_fine=True,
+        "plan",
+        is_fine=True,
         message=f"{len(plan.requests)} requests and {n_timing} timing prompts, model {plan.resolved.name}, "
         f"{plan.specs['baseline'].kind} against {plan.specs['candidate'].kind}",
     )

@@ -37,8 +37,14 @@ def measure_noise(
     """Return the bound from greedy decoding of ``requests`` (token-id prompts)."""
     plain = [
         msgspec.structs.replace(
-            r, max_tokens=CALIBRATION_TOKENS, min_tokens=0, stop=(), sampling=Sampling(),
-            n_logprobs=None, stream=False, response_format=None,
+            r,
+            max_tokens=CALIBRATION_TOKENS,
+            min_tokens=0,
+            stop=(),
+            sampling=Sampling(),
+            n_logprobs=None,
+            stream=False,
+            response_format=None,
         )
         for r in requests
     ]
@@ -116,7 +122,7 @@ def random_drafts(vocab_size: int, n_rows: int) -> Drafts:
     def draft(request: Request, output: tuple[int, ...]) -> list[list[int]]:  # noqa: ARG001
         start = len(output) * n_candidates * DRAFT_LENGTH
         tokens = [mix_int(start + i) % vocab_size for i in range(n_candidates * DRAFT_LENGTH)]
-        return [tokens[i :: n_candidates] for i in range(n_candidates)]
+        return [tokens[i::n_candidates] for i in range(n_candidates)]
 
     return draft
 

@@ -32,7 +32,9 @@ WARM_UP = ("Say hello.", "Count from one to five.")
 WARM_UP_TOKENS = 8
 
 
-def resolve(config: ModelConfig, folder: Path, specs: Iterable[DecoderSpec], progress: Callable[[str], None]) -> ResolvedModel:
+def resolve(
+    config: ModelConfig, folder: Path, specs: Iterable[DecoderSpec], progress: Callable[[str], None]
+) -> ResolvedModel:
     """Find the model and refuse what the arms' decoders cannot run. Raises UsageError."""
     resolved = resolve_model(config, folder, progress)
     if any(spec.kind in OWN_ENGINE for spec in specs):
@@ -99,7 +101,9 @@ class Session:
         by_key = {(r.id, r.repeat): r for r in requests}
         scores: list[TokenScores] = list(self.referee.score(requests, generations, laws))
         faults = {
-            key_text(g.request_id, g.repeat): check_output(by_key[g.request_id, g.repeat], g, self.decode)
+            key_text(g.request_id, g.repeat): check_output(
+                by_key[g.request_id, g.repeat], g, self.decode
+            )
             for g in generations
         }
         return BatchResult(
@@ -123,7 +127,10 @@ class Session:
         ids = generation.token_ids
         if generation.finish == "error" or ids is None:
             return generation
-        if not all(isinstance(i, int) and 0 <= i < self.model.vocab_size for i in (*ids, *generation.tail_ids)):
+        if not all(
+            isinstance(i, int) and 0 <= i < self.model.vocab_size
+            for i in (*ids, *generation.tail_ids)
+        ):
             return _failure(request, "a token id lies outside the vocabulary")
         if not ids and not generation.tail_ids:
             return _failure(request, "the output is empty: not even a first token")
@@ -131,7 +138,9 @@ class Session:
             return generation
         return self._write_text(request, generation, tuple(ids))
 
-    def _write_text(self, request: Request, generation: Generation, ids: tuple[int, ...]) -> Generation:
+    def _write_text(
+        self, request: Request, generation: Generation, ids: tuple[int, ...]
+    ) -> Generation:
         """Detokenise; a stop string that the last token completes is cut, with its tokens."""
         cut = cut_at_stop(request, ids, self.decode) if generation.finish == "stop" else None
         if cut is None or cut[0] != len(ids) or generation.tail_ids:
@@ -147,8 +156,11 @@ class Session:
         """Run prompts from outside the evalset, so that no block pays for a first time."""
         for n, text in enumerate(WARM_UP):
             request = Request(
-                id=f"warm-up-{n}", task="warm-up", request_class="warm-up",
-                prompt=({"role": "user", "content": text},), max_tokens=WARM_UP_TOKENS,
+                id=f"warm-up-{n}",
+                task="warm-up",
+                request_class="warm-up",
+                prompt=({"role": "user", "content": text},),
+                max_tokens=WARM_UP_TOKENS,
             )
             list(decoder.generate([self.tokenise(request)]))
 
@@ -159,7 +171,9 @@ class Session:
     @torch.inference_mode()
     def checksum(self) -> str:
         """Return a hash of the weights as they are in memory, from the sum of each tensor."""
-        sums = [f"{name}={float(p.double().sum())!r}" for name, p in self.model.model.named_parameters()]
+        sums = [
+            f"{name}={float(p.double().sum())!r}" for name, p in self.model.model.named_parameters()
+        ]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
     @property

@@ -83,14 +83,20 @@ def describe(defects: Sequence[Defect]) -> str:
         return ""
     if _share(defects, "passed_eos") >= MOST:
         inside = _share(defects, "is_draft") > 0
-        return "an end-of-sequence token was passed over" + (" inside an accepted run" if inside else "")
+        return "an end-of-sequence token was passed over" + (
+            " inside an accepted run" if inside else ""
+        )
     if _share(defects, "avoids_repeat") >= MOST:
-        return "tokens that occurred before are avoided, as by a repetition penalty nobody asked for"
+        return (
+            "tokens that occurred before are avoided, as by a repetition penalty nobody asked for"
+        )
     drafts = [d for d in defects if d.is_draft]
     if len(drafts) >= MOST * len(defects):
         return _describe_drafts(drafts)
     if any(d.passed_eos for d in defects):
-        return "end-of-sequence tokens were passed over, and other tokens are not the model's choice"
+        return (
+            "end-of-sequence tokens were passed over, and other tokens are not the model's choice"
+        )
     if all(d.offset is not None for d in defects):
         return (
             "tokens that the decoder itself chose are not the model's choice: "

@@ -28,11 +28,15 @@ def compare_divergence(paired: Paired, confidence_level: float = 0.95) -> list[C
     tapped = [
         (paired.baseline.scores[k], paired.candidate.scores[k])
         for k in paired.keys
-        if k in paired.baseline.scores and k in paired.candidate.scores and paired.candidate.scores[k].kl
+        if k in paired.baseline.scores
+        and k in paired.candidate.scores
+        and paired.candidate.scores[k].kl
     ]
     if not tapped:
         note = "the candidate does not show the law it used while decoding (no tap)"
-        return [Comparison(measure="divergence", unit="nat", direction="lower_is_better", note=note)]
+        return [
+            Comparison(measure="divergence", unit="nat", direction="lower_is_better", note=note)
+        ]
     candidate = [float(np.mean(c.kl)) for _, c in tapped]
     baseline = [float(np.mean(b.kl)) if b.kl else 0.0 for b, _ in tapped]
     return [
@@ -57,7 +61,9 @@ def summarise(scores: Sequence[TokenScores]) -> dict[str, object]:
     if not scores:
         return {}
     kl = np.concatenate([s.kl for s in scores])
-    ladder: dict[str, object] = {f"p{p:g}": float(np.percentile(kl, p)) for p, n in PERCENTILES if len(kl) >= n}
+    ladder: dict[str, object] = {
+        f"p{p:g}": float(np.percentile(kl, p)) for p, n in PERCENTILES if len(kl) >= n
+    }
     return {
         **ladder,
         "max": float(kl.max()),

@@ -14,12 +14,16 @@ Decode = Callable[[Sequence[int]], str]
 SEVERITY = {"defect": 0, "unexplained": 1, "unscored": 2, "tie": 3, "exact": 4}
 
 
-def find_forks(paired: Paired, texts: Mapping[Key, str], decode: Decode, limit: int = 500) -> tuple[Fork, ...]:
+def find_forks(
+    paired: Paired, texts: Mapping[Key, str], decode: Decode, limit: int = 500
+) -> tuple[Fork, ...]:
     """Return the first fork of every pair that differs, worst first.
 
     texts: the prompts as written, by key. decode: token ids to text.
     """
-    forks = [fork for key in paired.keys if (fork := _fork_of(paired, key, texts.get(key, ""), decode))]
+    forks = [
+        fork for key in paired.keys if (fork := _fork_of(paired, key, texts.get(key, ""), decode))
+    ]
     return tuple(sorted(forks, key=lambda f: (SEVERITY[f.kind], f.request_id))[:limit])
 
 
@@ -28,7 +32,10 @@ def _fork_of(paired: Paired, key: Key, prompt: str, decode: Decode) -> Fork | No
     b_ids, c_ids = _emitted(b), _emitted(c)
     if b_ids == c_ids and b.text == c.text and b.finish == c.finish:
         return None
-    at = next((i for i, (x, y) in enumerate(zip(b_ids, c_ids, strict=False)) if x != y), min(len(b_ids), len(c_ids)))
+    at = next(
+        (i for i, (x, y) in enumerate(zip(b_ids, c_ids, strict=False)) if x != y),
+        min(len(b_ids), len(c_ids)),
+    )
     b_scores, c_scores = paired.baseline.scores.get(key), paired.candidate.scores.get(key)
     b_regret, c_regret = _regret_at(b_scores, at), _regret_at(c_scores, at)
     known = [r for r in (b_regret, c_regret) if r is not None]

@@ -39,7 +39,9 @@ class Paired:
     @property
     def keys(self) -> list[Key]:
         """Requests that both arms answered."""
-        return [k for k in self.requests if not (self.baseline.failed(k) or self.candidate.failed(k))]
+        return [
+            k for k in self.requests if not (self.baseline.failed(k) or self.candidate.failed(k))
+        ]
 
     def drops(self) -> dict[Key, str]:
         """Requests without a pair, and why."""
@@ -47,7 +49,13 @@ class Paired:
         for key in self.requests:
             baseline, candidate = self.baseline.failed(key), self.candidate.failed(key)
             if baseline or candidate:
-                who = "both arms" if baseline and candidate else "baseline" if baseline else "candidate"
+                who = (
+                    "both arms"
+                    if baseline and candidate
+                    else "baseline"
+                    if baseline
+                    else "candidate"
+                )
                 reasons[key] = f"{who} failed"
         return reasons
 

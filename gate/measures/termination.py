@@ -18,25 +18,51 @@ def find_end_faults(paired: Paired, arm: Arm, key: Key) -> list[Fault]:
     if generation.finish == "eos" and ids and ids[-1] not in request.eos_ids:
         regret = scores.eos_regret if scores else None
         if regret is None or regret > 3 * paired.bound.bound:
-            faults.append(Fault(kind="ended_without_eos", message="ended where the model would have gone on"))
+            faults.append(
+                Fault(kind="ended_without_eos", message="ended where the model would have gone on")
+            )
     other = paired.baseline if arm is paired.candidate else None
-    if other is not None and generation.finish == "stop" and not generation.tail_ids and not other.failed(key):
+    if (
+        other is not None
+        and generation.finish == "stop"
+        and not generation.tail_ids
+        and not other.failed(key)
+    ):
         known = (*(other.generations[key].token_ids or ()), *other.generations[key].tail_ids)
-        stopped_too = other.generations[key].finish == "stop" and ids == other.generations[key].token_ids
+        stopped_too = (
+            other.generations[key].finish == "stop" and ids == other.generations[key].token_ids
+        )
         if known[: len(ids)] == ids and not stopped_too:
-            faults.append(Fault(kind="stop_not_there", message="claims a stop string where the baseline went on"))
+            faults.append(
+                Fault(
+                    kind="stop_not_there", message="claims a stop string where the baseline went on"
+                )
+            )
     return faults
 
 
 def compare_termination(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
     """Return the measures termination and baseline_termination: outputs that ended wrongly."""
     found = {
-        name: {k: faults for k in paired.requests if not arm.failed(k) and (faults := find_end_faults(paired, arm, k))}
+        name: {
+            k: faults
+            for k in paired.requests
+            if not arm.failed(k) and (faults := find_end_faults(paired, arm, k))
+        }
         for name, arm in (("baseline", paired.baseline), ("candidate", paired.candidate))
     }
     return [
-        _termination(paired, "termination", paired.candidate, found["candidate"], found, confidence_level),
-        _termination(paired, "baseline_termination", paired.baseline, found["baseline"], found, confidence_level),
+        _termination(
+            paired, "termination", paired.candidate, found["candidate"], found, confidence_level
+        ),
+        _termination(
+            paired,
+            "baseline_termination",
+            paired.baseline,
+            found["baseline"],
+            found,
+            confidence_level,
+        ),
     ]
 
 

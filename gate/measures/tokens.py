@@ -68,15 +68,18 @@ def certify(paired: Paired, arm: Arm) -> Certificate:
 
 
 def _add_output(
-    certificate: Certificate, arm: Arm, key: Key, request: Request, scores: TokenScores, bound: NoiseBound
+    certificate: Certificate,
+    arm: Arm,
+    key: Key,
+    request: Request,
+    scores: TokenScores,
+    bound: NoiseBound,
 ) -> None:
     for position, regret in enumerate(scores.regret):
         kind = classify(regret, bound.bound)
         certificate.counts[kind] += 1
         if kind == "defect":
-            certificate.defects.append(
-                Defect.of(request, arm.generations[key], scores, position)
-            )
+            certificate.defects.append(Defect.of(request, arm.generations[key], scores, position))
 
 
 def compare_certificates(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
@@ -84,8 +87,12 @@ def compare_certificates(paired: Paired, confidence_level: float = 0.95) -> list
     baseline, candidate = certify(paired, paired.baseline), certify(paired, paired.candidate)
     detail = {"bound_nat": paired.bound.bound, "bound_source": paired.bound.source}
     return [
-        _certificate_comparison("token_defects", baseline, candidate, candidate, detail, confidence_level),
-        _certificate_comparison("baseline_certificate", baseline, candidate, baseline, detail, confidence_level),
+        _certificate_comparison(
+            "token_defects", baseline, candidate, candidate, detail, confidence_level
+        ),
+        _certificate_comparison(
+            "baseline_certificate", baseline, candidate, baseline, detail, confidence_level
+        ),
     ]
 
 
@@ -109,8 +116,11 @@ def _certificate_comparison(
     }
     if judged.n == 0:
         return Comparison(
-            measure=measure, unit="count", direction="lower_is_better",
-            note="no decision of this arm could be scored", detail=common,
+            measure=measure,
+            unit="count",
+            direction="lower_is_better",
+            note="no decision of this arm could be scored",
+            detail=common,
         )
     by_request = clopper_pearson(n_hit, judged.n_requests, confidence_level, "upper")
     return Comparison(
@@ -147,13 +157,23 @@ def compare_rates(paired: Paired, rng: np.random.Generator, n_resamples: int) ->
 
 
 def _rate(
-    paired: Paired, rng: np.random.Generator, n_resamples: int, measure: str, above: float, what: str
+    paired: Paired,
+    rng: np.random.Generator,
+    n_resamples: int,
+    measure: str,
+    above: float,
+    what: str,
 ) -> Comparison:
     counts = np.array(list(_counts_above(paired, above)), dtype=float).reshape(-1, 4)
     if len(counts) == 0:
         return Comparison(measure=measure, unit="rate", note="no scored pair of outputs")
     estimate = two_rate_permutation(
-        counts[:, 0], counts[:, 1], counts[:, 2], counts[:, 3], rng, n_resamples=n_resamples,
+        counts[:, 0],
+        counts[:, 1],
+        counts[:, 2],
+        counts[:, 3],
+        rng,
+        n_resamples=n_resamples,
         alternative="greater",
     )
     return Comparison(
@@ -169,9 +189,7 @@ def _rate(
             "candidate_count": int(counts[:, 2].sum()),
             "n_requests": len(counts),
             "smallest_pvalue": max(0.5 ** len(counts), 1 / (1 + n_resamples)),
-            "noise_floor": max(
-                0.0, paired.bound.flip_rate_wide - paired.bound.flip_rate_one_row
-            ),
+            "noise_floor": max(0.0, paired.bound.flip_rate_wide - paired.bound.flip_rate_one_row),
         },
     )
 
@@ -183,8 +201,10 @@ def _counts_above(paired: Paired, above: float) -> Iterator[tuple[int, int, int,
         if b is None or c is None or not is_keyed(paired.candidate, request):
             continue
         yield (
-            sum(r > above for r in b.regret), len(b.regret),
-            sum(r > above for r in c.regret), len(c.regret),
+            sum(r > above for r in b.regret),
+            len(b.regret),
+            sum(r > above for r in c.regret),
+            len(c.regret),
         )
 
 
@@ -204,19 +224,35 @@ def compare_exercise(paired: Paired) -> list[Comparison]:
         by_class[request.request_class] += accepted
     total = sum(by_class.values())
     detail = {
-        "accepted": total, "requests": n_requests, "by_class": by_class,
-        "drafted": n_drafted, "unknown": n_known == 0,
+        "accepted": total,
+        "requests": n_requests,
+        "by_class": by_class,
+        "drafted": n_drafted,
+        "unknown": n_known == 0,
     }
     if n_known == 0:
-        return [Comparison(measure="exercised", unit="count", detail=detail,
-                           note="the candidate does not say how many drafts it accepted")]
+        return [
+            Comparison(
+                measure="exercised",
+                unit="count",
+                detail=detail,
+                note="the candidate does not say how many drafts it accepted",
+            )
+        ]
     return [
         Comparison(
-            measure="exercised", unit="count", direction="higher_is_better", baseline=0,
-            candidate=total, detail=detail,
+            measure="exercised",
+            unit="count",
+            direction="higher_is_better",
+            baseline=0,
+            candidate=total,
+            detail=detail,
             difference=Estimate(
-                statistic=float(total), interval=(float(total), float(total)),
-                confidence_level=1.0, n=n_known, method="count",
+                statistic=float(total),
+                interval=(float(total), float(total)),
+                confidence_level=1.0,
+                n=n_known,
+                method="count",
             ),
         )
     ]

@@ -1,0 +1,188 @@
+"""Running both arms: batches in the planned order, streamed to disk, resumed where finished."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gate.errors import RunError
+from gate.measures.paired import Arm, Paired
+from gate.plan import ARMS, Plan
+from gate.progress import Progress
+from gate.records import DecoderSpec, Generation, NoiseBound, Request
+from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
+
+CALIBRATION_REQUESTS = 8
+ROWS_UNKNOWN = 32  # rows of a step assumed of decoders that do not say
+
+
+def open_store(plan: Plan, out: Path, now: Now) -> tuple[RunStore, StoredPlan]:
+    """Resume the newest unfinished run of the same fingerprint, or make a folder for a new one."""
+    store = find_unfinished(out, plan.fingerprint)
+    stored = store.read("plan.json", StoredPlan) if store else None
+    if store and stored:
+        return store, stored
+    created = now()
+    run_id = f"{created:%Y%m%dT%H%M%S}-{plan.fingerprint.removeprefix('sha256:')[:8]}"
+    folder = out / run_id
+    n = 1
+    while folder.exists():
+        n += 1
+        folder = out / f"{run_id}-{n}"
+    stored = StoredPlan(fingerprint=plan.fingerprint, created_at=created.isoformat(), batches=())
+    store = RunStore(folder)
+    store.write("plan.json", stored)
+    return store, stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """Everything both arms gave."""
+
+    requests: tuple[Request, ...]  # with token-id prompts
+    arms: dict[str, Arm]
+    timing: tuple[tuple[dict[str, tuple[Generation, ...]], tuple[Request, ...]], ...]
+    bound: NoiseBound
+
+
+def collect(
+    plan: Plan, store: RunStore, stored: StoredPlan, session: Any, progress: Progress
+) -> Collected:  # noqa: ANN401
+    """Run both arms over the batch plan, then the timing blocks; finished batches are read back."""
+    stored = _fix_batches(plan, store, stored, session)
+    bound = _calibrate(plan, store, stored, session, progress)
+    arms = {arm: _collect_arm(plan, store, stored, session, arm, progress) for arm in ARMS}
+    timing = _collect_timing(plan, store, stored, session, arms, progress)
+    if not session.is_unchanged:
+        msg = (
+            "a decoder changed the model's weights in memory; nothing that followed can be trusted"
+        )
+        raise RunError(msg)
+    return Collected(
+        requests=tuple(r for batch in stored.batches for r in batch),
+        arms={name: arm for name, (arm, _) in arms.items()},
+        timing=timing,
+        bound=bound,
+    )
+
+
+def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:  # noqa: ANN401
+    """Tokenise and fix the batch plan, once: both arms and every resumed run use the same."""
+    if stored.batches:
+        return stored
+    requests = [session.tokenise(request) for request in plan.requests]
+    size = plan.project.config.run.batch
+    for spec in plan.specs.values():
+        size = min(size, spec.max_batch or size)
+    batches = tuple(tuple(requests[at : at + size]) for at in range(0, len(requests), size))
+    timing = tuple(tuple(session.tokenise(r) for r in block) for block in plan.timing)
+    fixed = msgspec.structs.replace(stored, batches=batches, timing=timing)
+    store.write("plan.json", fixed)
+    return fixed
+
+
+def _calibrate(
+    plan: Plan, store: RunStore, stored: StoredPlan, session: Any, progress: Progress
+) -> NoiseBound:  # noqa: ANN401
+    known = store.read("noise.json", NoiseBound)
+    if known:
+        return known
+    with progress.stage("measure the noise bound"):
+        requests = [r for batch in stored.batches for r in batch]
+        step = max(1, len(requests) // CALIBRATION_REQUESTS)
+        chosen = requests[::step][:CALIBRATION_REQUESTS]
+        bound: NoiseBound = session.measure_noise(chosen, step_rows(plan.specs["candidate"]))
+    store.write("noise.json", bound)
+    return bound
+
+
+def step_rows(spec: DecoderSpec) -> int:
+    """Return the rows of one request in a step of a decoder."""
+    if spec.kind == "autoregressive":
+        return 1
+    if spec.kind != "lookahead":
+        return ROWS_UNKNOWN
+    window, ngram, guesses = (int(str(spec.options[key])) for key in ("window", "ngram", "guesses"))
+    return 1 + (window + guesses) * (ngram - 1)
+
+
+def _collect_arm(
+    plan: Plan,
+    store: RunStore,
+    stored: StoredPlan,
+    session: Any,
+    name: str,
+    progress: Progress,  # noqa: ANN401
+) -> tuple[Arm, Any]:
+    decoder = session.open_arm(plan.specs[name])
+    results: list[BatchResult] = []
+    with progress.bar(f"{name}: content", sum(len(batch) for batch in stored.batches)) as advance:
+        for n, batch in enumerate(stored.batches):
+            label = f"batch-{n:04d}"
+            result = store.read_batch(name, label)
+            if result is None:
+                result = session.run_batch(decoder, batch)
+                store.write_batch(name, label, result)
+            results.append(result)
+            advance(len(batch))
+    return make_arm(decoder.spec, results), decoder
+
+
+def make_arm(spec: DecoderSpec, results: Sequence[BatchResult]) -> Arm:
+    """Join an arm's batches."""
+    faults = {}
+    for result in results:
+        for generation in result.generations:
+            key = (generation.request_id, generation.repeat)
+            found = result.faults.get(key_text(*key))
+            if found:
+                faults[key] = found
+    return Arm(
+        spec=spec,
+        generations={(g.request_id, g.repeat): g for result in results for g in result.generations},
+        scores={(s.request_id, s.repeat): s for result in results for s in result.scores},
+        faults=faults,
+    )
+
+
+def _collect_timing(
+    plan: Plan,  # noqa: ARG001 - the order of blocks is fixed
+    store: RunStore,
+    stored: StoredPlan,
+    session: Any,  # noqa: ANN401
+    arms: Mapping[str, tuple[Arm, Any]],
+    progress: Progress,
+) -> tuple[tuple[dict[str, tuple[Generation, ...]], tuple[Request, ...]], ...]:
+    """Time disjoint blocks of held-back prompts, the arms' order crossed over from block to block."""
+    found = []
+    total = 2 * sum(len(block) for block in stored.timing)
+    with progress.bar("timing", total) as advance:
+        for n, block in enumerate(stored.timing):
+            by_arm: dict[str, tuple[Generation, ...]] = {}
+            for name in ARMS if n % 2 == 0 else reversed(ARMS):
+                label = f"timing-{n:02d}"
+                result = store.read_batch(name, label)
+                if result is None:
+                    decoder = arms[name][1]
+                    session.warm_up(decoder)
+                    result = BatchResult(generations=tuple(session.time_one_by_one(decoder, block)))
+                    store.write_batch(name, label, result)
+                by_arm[name] = result.generations
+                advance(len(block))
+            found.append((by_arm, block))
+    return tuple(found)
+
+
+def pair(collected: Collected) -> Paired:
+    """Join the arms by request."""
+    return Paired(
+        requests={(r.id, r.repeat): r for r in collected.requests},
+        baseline=collected.arms["baseline"],
+        candidate=collected.arms["candidate"],
+        bound=collected.bound,
+    )

@@ -1,0 +1,160 @@
+"""From comparisons to the one decision, and the decision of a run that could not be judged."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gate.collect import Collected
+from gate.criteria import Rules, decide, judge_all
+from gate.plan import ARMS, Plan
+from gate.provenance import describe_machine, find_differences, make_surface
+from gate.reasons import summarise
+from gate.records import Comparison, Decision, Outcome, Verdict
+from gate.store import RunStore, StoredPlan
+
+VALID_DAYS = 30
+
+
+def open_decision(plan: Plan, store: RunStore, stored: StoredPlan) -> Decision:
+    """Return a decision that holds what is known before anything ran."""
+    config, created = plan.project.config, dt.datetime.fromisoformat(stored.created_at)
+    surface = make_surface(
+        {
+            "weights": plan.resolved.weights_sha256,
+            "tokenizer": plan.resolved.tokenizer_sha256,
+            "runtime": {"dtype": config.model.dtype, "device": config.model.device},
+            "decoder": {
+                "spec": msgspec.to_builtins(plan.specs["candidate"]),
+                "source": plan.sources.get("candidate"),
+            },
+        }
+    )
+    return Decision(
+        run_id=store.run_id,
+        outcome=Outcome.ERROR,
+        content=Outcome.ERROR,
+        gain=Outcome.NOT_JUDGED if config.purpose == "content" else Outcome.ERROR,
+        claim=config.claim,
+        purpose=config.purpose,
+        reason="",
+        criteria=plan.criteria,
+        surface=surface,
+        created_at=stored.created_at,
+        expires_at=(created + dt.timedelta(days=VALID_DAYS)).isoformat(),
+    )
+
+
+def error_decision(opening: Decision, reason: str) -> Decision:
+    """Return the decision of a run that could not be judged."""
+    gain = Outcome.NOT_JUDGED if opening.purpose == "content" else Outcome.ERROR
+    return msgspec.structs.replace(
+        opening, outcome=Outcome.ERROR, content=Outcome.ERROR, gain=gain, reason=reason
+    )
+
+
+def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, dict[str, object]]:  # noqa: ANN401
+    """Provenance of both arms."""
+    shared = {
+        **describe_machine(plan.project.root),
+        **session.describe(),
+        "template_sha256": session.template_sha256,
+        "evalset": {"name": plan.evalset.spec.name, "sha256": plan.evalset.sha256},
+        "n_requests": len(collected.requests),
+        "batch": plan.project.config.run.batch,
+        "seed": plan.project.config.seed,
+        "noise_bound": msgspec.to_builtins(collected.bound),
+    }
+    return {
+        arm: {
+            **shared,
+            "decoder": {
+                **msgspec.to_builtins(plan.specs[arm]),
+                "source_sha256": plan.sources.get(arm, "this package"),
+            },
+        }
+        for arm in ARMS
+    }
+
+
+def judge(
+    plan: Plan, opening: Decision, comparisons: Sequence[Comparison], collected: Collected
+) -> Decision:
+    """Judge all criteria and combine them into the decision."""
+    config = plan.project.config
+    rules = Rules(
+        purpose=config.purpose,
+        alpha=config.run.alpha,
+        max_dropped=config.run.max_dropped,
+        allow_unknown_acceptance=config.run.allow_unknown_acceptance,
+        tasks=tuple(plan.evalset.spec.tasks),
+        classes=tuple(plan.evalset.spec.classes),
+    )
+    verdicts = judge_all(plan.criteria, comparisons, rules)
+    halves = decide(verdicts, config.purpose)
+    differences = _unallowed_differences(plan, opening)
+    reason = summarise(halves.outcome, verdicts, gain_note=_gain_note(comparisons, opening))
+    decision = msgspec.structs.replace(
+        opening,
+        outcome=halves.outcome,
+        content=halves.content,
+        gain=halves.gain,
+        reason=reason,
+        verdicts=tuple(verdicts),
+        comparisons=tuple(comparisons),
+        notes=tuple(_notes(comparisons, verdicts, collected)),
+    )
+    if differences:
+        named = ", ".join(differences)
+        return error_decision(
+            decision,
+            f"the arms differ in {named}, which is outside the decoder; allow it by name under run.allow_differences, or run both arms alike",
+        )
+    return decision
+
+
+def _unallowed_differences(plan: Plan, opening: Decision) -> list[str]:
+    allowed = {entry.field for entry in plan.project.config.run.allow_differences}
+    found = find_differences(
+        opening.provenance.get("baseline", {}), opening.provenance.get("candidate", {})
+    )
+    return [path for path in found if path not in allowed]
+
+
+def _gain_note(comparisons: Sequence[Comparison], opening: Decision) -> str:
+    ratio = next(
+        (c for c in comparisons if c.measure == "time_ratio" and c.group == "all" and c.difference),
+        None,
+    )
+    if ratio is None or ratio.difference is None:
+        return "gain not measured"
+    times = ratio.difference.statistic
+    word = f"{1 / times:.2f} times as fast" if times < 1 else f"{times:.2f} times as slow"
+    verdict = "" if opening.purpose == "release" else ", not judged"
+    return f"the candidate is {word} here{verdict}"
+
+
+def _notes(
+    comparisons: Sequence[Comparison], verdicts: Sequence[Verdict], collected: Collected
+) -> list[str]:
+    notes = [
+        f"{v.criterion} ({v.group}): {v.reason}"
+        for v in verdicts
+        if v.outcome is Outcome.NOT_JUDGED and v.blocking and v.half == "content"
+    ]
+    for comparison in comparisons:
+        by_class = comparison.detail.get("by_class")
+        if comparison.measure == "exercised" and isinstance(by_class, dict):
+            idle = sorted(name for name, accepted in by_class.items() if not accepted)
+            if idle and len(idle) < len(by_class):
+                notes.append(
+                    f"nothing was accepted in {', '.join(idle)}: the claim does not cover these classes"
+                )
+    if collected.arms["candidate"].spec.noise == "own":
+        notes.append(
+            "sampled outputs of this decoder use randomness of their own and are not certified token by token"
+        )
+    return notes

@@ -1,0 +1,104 @@
+"""Everything that is checked and fixed before a run writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gate.config import Project
+from gate.decoders.base import load_object, read_spec
+from gate.defaults import default_criteria, merge_criteria
+from gate.errors import UsageError
+from gate.evalset import Evalset, load_evalset
+from gate.progress import Progress
+from gate.provenance import hash_json, hash_package, hash_target
+from gate.records import Criterion, DecoderSpec, Request
+
+ARMS = ("baseline", "candidate")
+SESSION = "gate.decoders.session"
+TASKS = "gate.measures.tasks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A checked run, before anything was written."""
+
+    project: Project
+    evalset: Evalset
+    requests: tuple[Request, ...]
+    timing: tuple[tuple[Request, ...], ...]
+    specs: dict[str, DecoderSpec]
+    criteria: tuple[Criterion, ...]
+    resolved: Any  # models.ResolvedModel
+    fingerprint: str
+    sources: dict[str, str]
+
+
+def make_plan(project: Project, progress: Progress) -> Plan:
+    """Check everything that can be checked without running. Raises UsageError."""
+    config = project.config
+    specs = {arm: read_spec(arm, getattr(config, arm)) for arm in ARMS}
+    defaults = default_criteria(
+        config.claim, config.purpose, config.model.dtype, config.run.max_dropped
+    )
+    criteria = merge_criteria(defaults, config.criteria, config.claim)
+    evalset = load_evalset(project, "evalset", config.evalset)
+    tasks = load_object(f"{TASKS}:plan_requests")
+    requests = tasks(evalset, config.seed)
+    timing = load_object(f"{TASKS}:plan_timing")(evalset, config.run.timing_per_class, config.seed)
+    _check_groups(criteria, evalset)
+    for arm in ARMS:
+        if specs[arm].kind == "python":
+            load_object(str(specs[arm].target), project.folder)
+    resolved = load_object(f"{SESSION}:resolve")(
+        config.model, project.folder, specs.values(), progress.say
+    )
+    sources = {
+        arm: hash_target(str(spec.target), project.folder)
+        for arm, spec in specs.items()
+        if spec.kind == "python"
+    }
+    marks = [
+        config,
+        evalset.sha256,
+        resolved.weights_sha256,
+        resolved.tokenizer_sha256,
+        hash_package(),
+        sources,
+    ]
+    return Plan(
+        project=project,
+        evalset=evalset,
+        requests=tuple(requests),
+        timing=tuple(tuple(block) for block in timing if block),
+        specs=specs,
+        criteria=tuple(criteria),
+        resolved=resolved,
+        fingerprint=hash_json(msgspec.to_builtins(marks)),
+        sources=sources,
+    )
+
+
+def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
+    known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
+    known |= {*evalset.spec.tasks, *evalset.spec.classes}
+    for criterion in criteria:
+        if criterion.groups not in known:
+            msg = (
+                f"criteria {criterion.name!r}: groups = {criterion.groups!r} names nothing; choose all, "
+                f"each_task, each_class, or one of {', '.join(sorted(known))}"
+            )
+            raise UsageError(msg)
+
+
+def prompt_text(request: Request) -> str:
+    """Return a request's prompt as a person wrote it."""
+    prompt: Any = request.prompt
+    if isinstance(prompt, str):
+        return prompt
+    if prompt and isinstance(prompt[0], dict):
+        return "\n".join(message["content"] for message in prompt)
+    return f"({len(prompt)} token ids)"
