@@ -11,7 +11,7 @@ import torch
 from gate.decoders.base import Tap
 from gate.decoders.sampling import Law, NothingAllowedError, Sampler
 from gate.decoders.stopping import Stopper
-from gate.grammar import open_matcher
+from gate.grammar import GrammarError, open_matcher
 from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage
 
 
@@ -64,7 +64,7 @@ class Output:
             return -1
         try:
             token = best if self._sampler.is_plain else self._sampler.choose(logits, self.ids)
-        except NothingAllowedError as error:
+        except (NothingAllowedError, GrammarError) as error:
             self._error = str(error)
             return -1
         if self._tap is not None or self.request.n_logprobs is not None:

@@ -242,6 +242,21 @@ def test_layout_pads_shorter_trees_with_rows_nobody_sees() -> None:
     assert layout.mask[0].tolist() == np.eye(3, dtype=bool).tolist()
 
 
+def test_layout_lets_the_window_see_the_last_token_and_nothing_of_the_trees() -> None:
+    drafter = LookaheadDrafter(LookaheadOptions(window=2, ngram=3), make_request(), (7,), None)
+    tree, extra = Tree(), drafter.extra_rows()
+    tree.add((1, 2), 9)
+    layout = Layout([Tree(), tree], [extra, extra], [8, 9])
+    for b in range(2):
+        window = layout.mask[b, 3:]
+        assert window[:, 0].all()
+        assert not window[:, 1:3].any()
+        assert window[:, 3:].tolist() == extra.mask.tolist()
+        assert not layout.mask[b, :3, 3:].any()
+    assert layout.depths[1].tolist() == [0, 1, 2, *extra.depths.tolist()]
+    assert layout.read == [0, 1, 2, 5, 6]  # row 0, the longest tree, the newest level
+
+
 @pytest.mark.parametrize(("key", "value"), [("window", 0), ("ngram", 1), ("guesses", 0)])
 def test_options_that_could_never_guess_are_refused(key: str, value: int) -> None:
     fields: dict[str, Any] = {key: value}
