@@ -65,7 +65,8 @@ def test_text_is_at_every_token_what_the_whole_decodes_to_up_to_unfinished_chara
 def test_blanks_and_bytes_of_a_piece_vocabulary_come_out_as_in_the_whole(
     units: list[tuple[int, ...]],
 ) -> None:
-    detokeniser, pushed = Detokeniser(PIECEWISE), []
+    detokeniser = Detokeniser(PIECEWISE)
+    pushed: list[int] = []
     for unit in units:
         for token in unit:
             detokeniser.push(token)
@@ -76,9 +77,7 @@ def test_blanks_and_bytes_of_a_piece_vocabulary_come_out_as_in_the_whole(
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(ids=IDS, data=st.data())
 def test_covering_count_is_the_fewest_tokens_that_begin_with_the_text(
-    ids: list[int],
-    tokenizer: Any,
-    data: st.DataObject,
+    ids: list[int], data: st.DataObject
 ) -> None:
     whole = decode(BYTES, ids)
     text = whole[: data.draw(st.integers(0, len(whole)))]
