@@ -71,7 +71,7 @@ def decode_plainly(
     **fields: Any,  # noqa: ANN401
 ) -> list[Generation]:
     """What the autoregressive decoder returns, in request order."""
-    return decode(AutoregressiveDecoder(model, AutoregressiveOptions()), requests, **fields)
+    return decode_with(AutoregressiveDecoder(model, AutoregressiveOptions()), requests, **fields)
 
 
 def decode_ahead(
@@ -81,10 +81,10 @@ def decode_ahead(
     **fields: Any,  # noqa: ANN401
 ) -> list[Generation]:
     """What the lookahead decoder returns, in request order."""
-    return decode(LookaheadDecoder(model, options or LookaheadOptions()), requests, **fields)
+    return decode_with(LookaheadDecoder(model, options or LookaheadOptions()), requests, **fields)
 
 
-def decode(decoder: Any, requests: Sequence[Request], **fields: Any) -> list[Generation]:  # noqa: ANN401
+def decode_with(decoder: Any, requests: Sequence[Request], **fields: Any) -> list[Generation]:  # noqa: ANN401
     """Decode, with the decoder's ``drafts`` or ``tap`` set; generations in request order."""
     for name, value in fields.items():
         setattr(decoder, name, value)

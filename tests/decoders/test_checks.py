@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from gate.decoders.checks import find_fault
+from gate.decoders.autoregressive import AutoregressiveDecoder
+from gate.decoders.lookahead import LookaheadDecoder
+from gate.decoders.options import AutoregressiveOptions, LookaheadOptions
 from gate.models import LoadedModel
 from gate.records import Request, Sampling
 from tests.conftest import build_toy_model
@@ -18,6 +20,7 @@ from tests.decoders.helpers import (
     assert_same_outputs,
     decode_ahead,
     decode_plainly,
+    decode_with,
     make_request,
     wrap_again,
 )
@@ -122,11 +125,21 @@ def test_sound_requests_at_the_limits_are_served(toy: LoadedModel) -> None:
     assert [generation.error for generation in decode_plainly(toy, requests)] == [None] * len(edges)
 
 
-def test_a_decoders_own_context_can_only_narrow_the_models() -> None:
-    assert find_fault(make_request(prompt=(1,) * 8, max_tokens=8), 16, 280) is None
-    assert "context of 15" in (
-        find_fault(make_request(prompt=(1,) * 8, max_tokens=8), 15, 280) or ""
-    )
+@pytest.mark.parametrize(("context", "limit"), [(None, 512), (16, 16), (10**6, 512)])
+def test_a_decoders_own_context_can_only_narrow_the_models(
+    toy: LoadedModel, context: int | None, limit: int
+) -> None:
+    requests = [
+        make_request(name, (1,) * (limit - n_free), max_tokens=4)
+        for name, n_free in (("fits", 4), ("one too many", 3))
+    ]
+    for decoder in (
+        AutoregressiveDecoder(toy, AutoregressiveOptions(context=context)),
+        LookaheadDecoder(toy, LookaheadOptions(context=context)),
+    ):
+        fitting, refused = decode_with(decoder, requests)
+        assert fitting.error is None
+        assert f"context of {limit} tokens" in str(refused.error)
 
 
 @DECODERS
