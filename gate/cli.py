@@ -30,13 +30,18 @@ The decision is in reports/latest/decision.json, the page in reports/latest/repo
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
     parser = argparse.ArgumentParser(
-        prog="gate", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="gate",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"decoding-gate {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = _add(commands, "run", run_gate, "run the gate and write a decision and a report")
     run.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    report = _add(commands, "report", report_run, "render report, summary and JUnit again from a decision")
+    report = _add(
+        commands, "report", report_run, "render report, summary and JUnit again from a decision"
+    )
     report.add_argument("run", type=Path, help="a run's folder, for example reports/latest")
     _add(commands, "doctor", doctor, "check this machine and configuration before a run")
     return parser
@@ -48,12 +53,22 @@ def _add(
     function: Callable[[argparse.Namespace], int],
     summary: str,
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    command.add_argument(
-        "--config", type=Path, default=Path("gate.toml"), metavar="FILE", help="configuration (default: gate.toml)"
+    command = commands.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
     )
     command.add_argument(
-        "--out", type=Path, default=None, metavar="FOLDER", help="where runs go (default: reports/ beside the configuration)"
+        "--config",
+        type=Path,
+        default=Path("gate.toml"),
+        metavar="FILE",
+        help="configuration (default: gate.toml)",
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="where runs go (default: reports/ beside the configuration)",
     )
     command.set_defaults(function=function)
     return command

@@ -44,7 +44,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     timing_per_class: int = 2
     allow_differences: tuple[AllowedDifference, ...] = ()
     allow_unknown_acceptance: str = ""
-    conformance: bool = True
+    skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     resamples: int = 100_000
 
     def __post_init__(self) -> None:
@@ -52,7 +52,10 @@ class RunConfig(Record, frozen=True, kw_only=True):
         checks = (
             (self.batch >= 1, f"batch = {self.batch}; it must be at least 1"),
             (0 < self.alpha < 1, f"alpha = {self.alpha}; it must lie between 0 and 1"),
-            (0 <= self.max_dropped < 1, f"max_dropped = {self.max_dropped}; allowed is 0 to below 1"),
+            (
+                0 <= self.max_dropped < 1,
+                f"max_dropped = {self.max_dropped}; allowed is 0 to below 1",
+            ),
             (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
         )
         for holds, message in checks:

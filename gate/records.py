@@ -69,7 +69,7 @@ class Request(Record, frozen=True, kw_only=True):
     id: str
     task: str
     request_class: str
-    prompt: str | tuple[dict[str, str], ...] | tuple[int, ...]
+    prompt: str | tuple[dict[str, str] | int, ...]
     max_tokens: int
     min_tokens: int = 0
     stop: tuple[str, ...] = ()

@@ -49,7 +49,10 @@ class Referee:
         self._model = model
 
     def score(
-        self, requests: Sequence[Request], generations: Sequence[Generation], laws: Laws | None = None
+        self,
+        requests: Sequence[Request],
+        generations: Sequence[Generation],
+        laws: Laws | None = None,
     ) -> Iterator[TokenScores]:
         """Yield the scores of every generation that has token ids.
 
@@ -58,7 +61,7 @@ class Referee:
         by_key = {(request.id, request.repeat): request for request in requests}
         for generation in generations:
             key = (generation.request_id, generation.repeat)
-            if generation.token_ids and generation.error is None:
+            if generation.token_ids is not None and generation.finish != "error":
                 with suppress(GrammarError):  # what cannot be judged stays unscored, and is counted
                     yield self._score_one(by_key[key], generation, (laws or {}).get(key, ()))
 
@@ -156,7 +159,9 @@ def measure_divergence(laws: Sequence[torch.Tensor], logits: torch.Tensor) -> Di
     """
     if not laws:
         return (), (), (), ()
-    used = torch.stack([law.to(logits.device) for law in laws[: len(logits)]]).double().log_softmax(-1)
+    used = (
+        torch.stack([law.to(logits.device) for law in laws[: len(logits)]]).double().log_softmax(-1)
+    )
     referee = logits[: len(used)].double().log_softmax(-1)
     middle = torch.logaddexp(used, referee) - torch.log(torch.tensor(2.0, dtype=torch.float64))
     js = (_kl(used, middle) + _kl(referee, middle)) / 2

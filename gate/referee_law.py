@@ -96,7 +96,10 @@ def penalised_scores(
 
 
 def grammar_masks(
-    request: Request, tokenizer: Any, emitted: Sequence[int], n_vocab: int  # noqa: ANN401
+    request: Request,
+    tokenizer: Any,
+    emitted: Sequence[int],
+    n_vocab: int,  # noqa: ANN401
 ) -> list[torch.Tensor | None]:
     """What the grammar allows at each emitted position and after the last: (vocab,), bool each.
 
@@ -117,7 +120,10 @@ def grammar_masks(
 
 
 def _read_mask(
-    walker: Any, vocabulary: Any, eos_ids: Sequence[int], n_vocab: int  # noqa: ANN401
+    walker: Any,
+    vocabulary: Any,
+    eos_ids: Sequence[int],
+    n_vocab: int,  # noqa: ANN401
 ) -> torch.Tensor | None:
     listed = torch.frombuffer(bytearray(walker.compute_logit_bias()), dtype=torch.uint8) > 0
     mask = torch.zeros(n_vocab, dtype=torch.bool)
@@ -221,7 +227,9 @@ def cut_distance(z: torch.Tensor, s: Sampling) -> torch.Tensor:
         distance = torch.where(kept, z - edge[-1], z - edge[-2])
         ranked = z.masked_fill(~kept, -torch.inf)
     if s.top_p < 1.0:
-        distance = torch.minimum(distance, s.temperature * _mass_margin(ranked / s.temperature, s.top_p))
+        distance = torch.minimum(
+            distance, s.temperature * _mass_margin(ranked / s.temperature, s.top_p)
+        )
     if s.min_p > 0.0:
         distance = torch.minimum(distance, z - (z.max() + s.temperature * math.log(s.min_p)))
     return distance

@@ -1,11 +1,11 @@
 """A run's folder: what is written when, so that a killed run loses at most its open batch.
 
-    reports/<run-id>/
-        plan.json            fingerprint and batch plan; the run resumes only where it is equal
-        noise.json           noise bound
-        baseline/ candidate/ one file per finished batch, written whole or not at all
-        decision.json        outcome ERROR, "not finished", until the run has ended
-    reports/latest           relative link to the newest run; removed by a refused one
+reports/<run-id>/
+    plan.json            fingerprint and batch plan; the run resumes only where it is equal
+    noise.json           noise bound
+    baseline/ candidate/ one file per finished batch, written whole or not at all
+    decision.json        outcome ERROR, "not finished", until the run has ended
+reports/latest           relative link to the newest run; removed by a refused one
 """
 
 from __future__ import annotations

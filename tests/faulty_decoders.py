@@ -1,0 +1,213 @@
+"""Greedy speculative decoders on the stock model, each with one fault; copied into toy projects.
+
+Independent of the project's own decoders. Drafts: the model's own continuation, with every
+third token replaced, so that acceptance and rejection both happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gate.records import Generation, Request, Step, Trace
+
+
+class Speculative:
+    """Verifies drafts against the stock forward without a cache. Lossless as it stands."""
+
+    def __init__(self, model: Any, strength: float) -> None:
+        self._model = model.model
+        self._tokenizer = model.tokenizer
+        self.strength = strength
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Serve the requests one after the other."""
+        for request in requests:
+            yield self.serve(request)
+
+    @torch.inference_mode()
+    def serve(self, request: Request) -> Generation:
+        """Decode one request."""
+        output: list[int] = []
+        steps: list[Step] = []
+        finish = None
+        while finish is None:
+            draft = self.draft(request, output) if output else []
+            logits = self.logits([*request.prompt, *output, *draft])[-len(draft) - 1 :]
+            run, n_accepted = self.verify(logits, draft, request, output)
+            kept, finish = self.cut(request, output, run)
+            output += kept
+            steps.append(
+                Step(
+                    n_rows=len(draft) + 1,
+                    n_drafted=len(draft),
+                    n_accepted=min(n_accepted, len(kept)),
+                    n_emitted=len(kept),
+                )
+            )
+        return self.finish(request, output, finish, steps)
+
+    def finish(self, request: Request, output: list[int], finish: Any, steps: list[Step]) -> Generation:
+        """Wrap an output up."""
+        return Generation(
+            request_id=request.id,
+            repeat=request.repeat,
+            token_ids=tuple(output),
+            finish=finish,
+            trace=Trace(ttft_s=0.01, total_s=0.02, steps=tuple(steps)),
+        )
+
+    def logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """(n, vocab) of the stock forward."""
+        rows: torch.Tensor = self._model(input_ids=torch.tensor([list(ids)])).logits[0].float()
+        return rows
+
+    def draft(self, request: Request, output: list[int]) -> list[int]:
+        """Three tokens in eleven are of rank two, the others right."""
+        ids = [*request.prompt, *output]
+        found: list[int] = []
+        for place in range(3):
+            top = self.logits([*ids, *found])[-1].topk(2).indices
+            is_wrong = (len(output) * 7 + place * 5) % 11 < 3  # noqa: PLR2004
+            found.append(int(top[1 if is_wrong else 0]))
+        return found
+
+    def verify(
+        self, logits: torch.Tensor, draft: list[int], request: Request, output: list[int]
+    ) -> tuple[list[int], int]:
+        """Return the run and the number of accepted drafts in it."""
+        run: list[int] = []
+        for row, token in zip(logits, draft, strict=False):
+            if not self.accepts(row, token, len(run)):
+                break
+            run.append(token)
+        return [*run, self.choose(logits[len(run)], request, [*output, *run])], len(run)
+
+    def accepts(self, row: torch.Tensor, token: int, place: int) -> bool:  # noqa: ARG002
+        """Accept a draft that is the model's choice."""
+        return token == int(row.argmax())
+
+    def choose(self, row: torch.Tensor, request: Request, output: list[int]) -> int:  # noqa: ARG002
+        """Return the token behind the accepted drafts."""
+        return int(row.argmax())
+
+    def cut(self, request: Request, output: list[int], run: list[int]) -> tuple[list[int], str | None]:
+        """Commit a run token by token."""
+        for n in range(1, len(run) + 1):
+            ended = self.ends(request, [*output, *run[:n]])
+            if ended:
+                return run[:n], ended
+        return run, None
+
+    def ends(self, request: Request, ids: list[int]) -> str | None:
+        """Say why an output ends here."""
+        if ids[-1] in request.eos_ids:
+            return "eos"
+        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        if any(stop in text for stop in request.stop):
+            return "stop"
+        return "length" if len(ids) >= request.max_tokens else None
+
+
+class Relaxed(Speculative):
+    """Accepts a draft with at least ``strength`` of the top probability."""
+
+    def accepts(self, row: torch.Tensor, token: int, place: int) -> bool:  # noqa: ARG002
+        """Accept what is likely enough."""
+        p = row.softmax(-1)
+        return float(p[token]) >= self.strength * float(p.max())
+
+
+class UnverifiedFirst(Speculative):
+    """Commits the first draft token unchecked."""
+
+    def accepts(self, row: torch.Tensor, token: int, place: int) -> bool:
+        """Check from the second draft on."""
+        return place == 0 or super().accepts(row, token, place)
+
+
+class EosInRun(Speculative):
+    """Tests only the last token of a run for the end of the sequence."""
+
+    def cut(self, request: Request, output: list[int], run: list[int]) -> tuple[list[int], str | None]:
+        """Look at the run's end only."""
+        room = request.max_tokens - len(output)
+        return run[:room], self.ends(request, [*output, *run[:room]])
+
+
+class Penalising(Speculative):
+    """Penalises repetition though nobody asked."""
+
+    def draft(self, request: Request, output: list[int]) -> list[int]:  # noqa: ARG002
+        """Plain decoding."""
+        return []
+
+    def choose(self, row: torch.Tensor, request: Request, output: list[int]) -> int:
+        """Avoid what occurred before."""
+        seen = sorted({*request.prompt, *output})
+        row = row.clone()
+        row[seen] = torch.where(row[seen] > 0, row[seen] / self.strength, row[seen] * self.strength)
+        return int(row.argmax())
+
+
+class Crashing(Speculative):
+    """Raises on every request."""
+
+    def serve(self, request: Request) -> Generation:
+        """Fail."""
+        msg = f"no luck with {request.id}"
+        raise RuntimeError(msg)
+
+
+class Losing(Speculative):
+    """Answers only every other request."""
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Leave half of them out."""
+        yield from super().generate(requests[::2])
+
+
+class NeverDrafts(Speculative):
+    """Plain decoding that says so."""
+
+    def draft(self, request: Request, output: list[int]) -> list[int]:  # noqa: ARG002
+        """Nothing."""
+        return []
+
+
+class Silent(Speculative):
+    """Says nothing of its steps."""
+
+    def finish(self, request: Request, output: list[int], finish: Any, steps: list[Step]) -> Generation:  # noqa: ARG002
+        """Leave the steps out."""
+        return super().finish(request, output, finish, [])
+
+
+class Tampering(Speculative):
+    """Changes the model's weights."""
+
+    def serve(self, request: Request) -> Generation:
+        """Nudge one tensor."""
+        next(self._model.parameters()).data.mul_(1.0001)
+        return super().serve(request)
+
+
+FAULTS = {
+    "none": Speculative,
+    "relaxed": Relaxed,
+    "unverified-first": UnverifiedFirst,
+    "eos-in-run": EosInRun,
+    "penalising": Penalising,
+    "crashing": Crashing,
+    "losing": Losing,
+    "never-drafts": NeverDrafts,
+    "silent": Silent,
+    "tampering": Tampering,
+}
+
+
+def make(model: Any, fault: str = "none", strength: float = 0.5) -> Speculative:
+    """Make the decoder with a fault by name."""
+    return FAULTS[fault](model, strength)
