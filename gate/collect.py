@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gate.conformance import TASK as CONFORMANCE
 from gate.errors import RunError
 from gate.measures.paired import Arm, Paired
 from gate.plan import ARMS, Plan
@@ -75,15 +76,20 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
     """Tokenise and fix the batch plan, once: both arms and every resumed run use the same."""
     if stored.batches:
         return stored
-    requests = [session.tokenise(request) for request in plan.requests]
     size = plan.project.config.run.batch
     for spec in plan.specs.values():
         size = min(size, spec.max_batch or size)
-    batches = tuple(tuple(requests[at : at + size]) for at in range(0, len(requests), size))
+    conformance = session.plan_conformance(plan.conformance, plan.project.config.seed)
+    tasks = [session.tokenise(request) for request in plan.requests]
+    batches = tuple(batch for part in (conformance, tasks) for batch in _split(part, size))
     timing = tuple(tuple(session.tokenise(r) for r in block) for block in plan.timing)
     fixed = msgspec.structs.replace(stored, batches=batches, timing=timing)
     store.write("plan.json", fixed)
     return fixed
+
+
+def _split(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
+    return [tuple(requests[at : at + size]) for at in range(0, len(requests), size)]
 
 
 def _calibrate(
@@ -93,7 +99,7 @@ def _calibrate(
     if known:
         return known
     with progress.stage("measure the noise bound"):
-        requests = [r for batch in stored.batches for r in batch]
+        requests = [r for batch in stored.batches for r in batch if r.task != CONFORMANCE]
         step = max(1, len(requests) // CALIBRATION_REQUESTS)
         chosen = requests[::step][:CALIBRATION_REQUESTS]
         bound: NoiseBound = session.measure_noise(chosen, step_rows(plan.specs["candidate"]))

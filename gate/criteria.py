@@ -22,6 +22,7 @@ VIOLATION: Mapping[str, Outcome] = {
     "dropped_pairs": Outcome.INCONCLUSIVE,
     "baseline_certificate": Outcome.ERROR,
     "baseline_termination": Outcome.ERROR,
+    "baseline_conformance": Outcome.ERROR,
 }
 """What a violated criterion means where it is not FAIL."""
 OPTIONAL = frozenset({"divergence", "guard_flips", "reported_logprobs"})

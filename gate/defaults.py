@@ -27,6 +27,7 @@ MEASURES = GAIN_MEASURES | frozenset(
         "acceptance",
         "baseline_certificate",
         "baseline_termination",
+        "baseline_conformance",
         "reported_logprobs",
     }
 )
@@ -164,10 +165,19 @@ def divergence_criterion(dtype: str) -> Criterion:
     )
 
 
+_BASELINE_CONFORMANCE = Criterion(
+    name="baseline conformance",
+    measure="baseline_conformance",
+    rule="at_most",
+    rationale="our own plain decoder must honour every option; where it does not, nothing is proved",
+)
+
+
 def default_criteria(
-    claim: Claim, purpose: Purpose, dtype: str, max_dropped: float
+    claim: Claim, purpose: Purpose, dtype: str, max_dropped: float, *, own_baseline: bool
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
+    baseline = [*_BASELINE, *([_BASELINE_CONFORMANCE] if own_baseline else [])]
     pairs = Criterion(
         name=_PAIRS.name,
         measure=_PAIRS.measure,
@@ -186,7 +196,7 @@ def default_criteria(
             rationale="the declared loss per task, a tenth of the answers unless you say otherwise",
         )
         return [
-            *_BASELINE,
+            *baseline,
             _TERMINATION,
             _EXERCISED,
             _CONFORMANCE,
@@ -199,7 +209,7 @@ def default_criteria(
         ]
     exercised = [] if claim == "control" else [_EXERCISED]
     return [
-        *_BASELINE,
+        *baseline,
         _CERTIFICATE,
         _TERMINATION,
         *exercised,

@@ -22,6 +22,7 @@ from gate.errors import GateError
 from gate.export.junit import render_junit
 from gate.export.summary import render_summary
 from gate.measures.acceptance import compare_acceptance
+from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
 from gate.measures.forks import find_forks
 from gate.measures.guards import compare_errors, compare_guards
@@ -86,30 +87,30 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
     """Apply every measure."""
     config = plan.project.config
     rng = np.random.default_rng(config.seed)
+    traffic = without_conformance(paired)
+    shares = {name: entry.traffic_share for name, entry in plan.evalset.spec.classes.items()}
     return [
-        *compare_certificates(paired),
-        *compare_termination(paired),
-        *compare_exercise(paired),
-        *compare_rates(paired, rng, config.run.resamples),
-        *compare_divergence(paired),
-        *compare_errors(paired),
-        *_score_tasks(plan, paired, rng),
-        *compare_guards(paired, plan.evalset),
-        *compare_serving(
-            collected.timing, {n: c.traffic_share for n, c in plan.evalset.spec.classes.items()}
-        ),
-        *compare_acceptance(paired),
+        *compare_certificates(traffic),
+        *compare_termination(traffic),
+        *compare_exercise(traffic),
+        *compare_conformance(paired),
+        *compare_rates(traffic, rng, config.run.resamples),
+        *compare_divergence(traffic),
+        *compare_errors(traffic),
+        *_score_tasks(plan, traffic, rng),
+        *compare_guards(traffic, plan.evalset),
+        *compare_serving(collected.timing, shares),
+        *compare_acceptance(traffic),
     ]
 
 
 def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
     """Let lm-eval score both arms from their stored texts, and compare."""
     score, gather = load_object(f"{TASKS}:score_generations"), load_object(f"{TASKS}:gather_texts")
-    tasks = {(r.id, r.repeat) for r in plan.requests}
     scored = [
         score(
             plan.evalset,
-            gather(arm.generations[k] for k in paired.requests if k in tasks and not arm.failed(k)),
+            gather(arm.generations[k] for k in paired.requests if not arm.failed(k)),
         )
         for arm in (paired.baseline, paired.candidate)
     ]

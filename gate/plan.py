@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from gate.config import Project
-from gate.decoders.base import load_object, read_spec
+from gate.conformance import Row, load_conformance
+from gate.decoders.base import OWN_ENGINE, load_object, read_spec
 from gate.defaults import default_criteria, merge_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
@@ -29,6 +30,7 @@ class Plan:
     project: Project
     evalset: Evalset
     requests: tuple[Request, ...]
+    conformance: tuple[Row, ...]  # empty where skipped with a reason
     timing: tuple[tuple[Request, ...], ...]
     specs: dict[str, DecoderSpec]
     criteria: tuple[Criterion, ...]
@@ -42,7 +44,11 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     config = project.config
     specs = {arm: read_spec(arm, getattr(config, arm)) for arm in ARMS}
     defaults = default_criteria(
-        config.claim, config.purpose, config.model.dtype, config.run.max_dropped
+        config.claim,
+        config.purpose,
+        config.model.dtype,
+        config.run.max_dropped,
+        own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
     )
     criteria = merge_criteria(defaults, config.criteria, config.claim)
     evalset = load_evalset(project, "evalset", config.evalset)
@@ -73,6 +79,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         project=project,
         evalset=evalset,
         requests=tuple(requests),
+        conformance=() if config.run.skip_conformance else load_conformance(),
         timing=tuple(tuple(block) for block in timing if block),
         specs=specs,
         criteria=tuple(criteria),

@@ -73,6 +73,13 @@ def _exercised(criterion: Criterion, comparison: Comparison) -> str:
     )
 
 
+def _baseline_conformance(_: Criterion, comparison: Comparison) -> str:
+    n = comparison.difference.n if comparison.difference else 0
+    if not comparison.baseline:
+        return f"all {n} conformance requests behave as they should under the baseline"
+    return f"{comparison.baseline:.0f} of {n} conformance requests fail under the baseline"
+
+
 def _conformance(_: Criterion, comparison: Comparison) -> str:
     n = comparison.difference.n if comparison.difference else 0
     if not comparison.candidate:
@@ -149,6 +156,7 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "baseline_termination": _termination,
     "exercised": _exercised,
     "conformance": _conformance,
+    "baseline_conformance": _baseline_conformance,
     "error_rate": _errors,
     "dropped_pairs": _pairs,
     "flip_rate": _rate,

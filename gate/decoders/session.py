@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from gate.config import ModelConfig
+from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
@@ -81,6 +82,22 @@ class Session:
         )
         found: Sequence[int] = encoded["input_ids"]
         return found
+
+    def plan_conformance(self, rows: Sequence[Row], seed: int) -> list[Request]:
+        """Return the conformance requests in this model's tokens."""
+        tokenizer: Any = self.model.tokenizer
+
+        def encode(prompt: Any) -> Sequence[int]:  # noqa: ANN401 - text or messages
+            found: Sequence[int] = (
+                tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else self._apply_template(prompt)
+            )
+            return found
+
+        def encode_plain(text: str) -> Sequence[int]:
+            ids: Sequence[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+            return ids
+
+        return plan_conformance(rows, encode, encode_plain, self.model.eos_ids, seed)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids as users see it."""

@@ -70,29 +70,32 @@ def without_conformance(paired: Paired) -> Paired:
 
 
 def compare_conformance(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
-    """Return the measure conformance: requests that fail under the candidate alone.
+    """Return conformance, requests that fail under the candidate alone, and baseline_conformance.
 
     detail.failures: every failure of both arms. detail.both: requests that fail in both.
     """
     paired = only_conformance(paired)
     names = {request.id for request in paired.requests.values()}
-    common = {"measure": "conformance", "unit": "count", "direction": "lower_is_better"}
+    measures = ("conformance", "baseline_conformance")
     if not names:
         note = "no conformance request was sent"
-        return [Comparison(**common, note=note)]  # type: ignore[arg-type]
+        return [Comparison(measure=measure, unit="count", note=note) for measure in measures]
     baseline = find_failures(paired, "baseline")
     candidate = find_failures(paired, "candidate")
     failed = {f.request_id for f in baseline}
     new = {f.request_id for f in candidate} - failed
     return [
         Comparison(
-            **common,  # type: ignore[arg-type]
+            measure=measure,
+            unit="count",
+            direction="lower_is_better",
             baseline=len(failed),
             candidate=len(new),
-            difference=clopper_pearson(len(new), len(names), confidence_level, "upper"),
+            difference=clopper_pearson(len(judged), len(names), confidence_level, "upper"),
             detectable="a fault that shows in one of the requests; each kind has its own",
             detail=_write_detail(baseline, candidate, len(names)),
         )
+        for measure, judged in zip(measures, (new, failed), strict=True)
     ]
 
 

@@ -21,7 +21,7 @@ class Defect:
     """One decision that noise cannot explain.
 
     offset: place of the token in the run its step committed (None: the decoder does not
-    say). is_draft: it was an accepted draft. avoids_repeat: the model's choice had occurred
+    say), of which ``n_accepted`` were drafts. is_draft: it was one of them. avoids_repeat: the model's choice had occurred
     before and the emitted token had not.
     """
 
@@ -37,6 +37,7 @@ class Defect:
     offset: int | None
     is_draft: bool | None
     avoids_repeat: bool
+    n_accepted: int
 
     @classmethod
     def of(
@@ -44,7 +45,7 @@ class Defect:
     ) -> Defect:
         """Collect what is known about the decision at an output position."""
         token, best = scores.token_ids[position], scores.best_id[position]
-        offset, is_draft = place_in_run(generation, position)
+        offset, n_accepted = place_in_run(generation, position)
         history = {*request.prompt, *scores.token_ids[:position]}
         return cls(
             request_id=request.id,
@@ -57,7 +58,8 @@ class Defect:
             best_id=best,
             passed_eos=best in request.eos_ids,
             offset=offset,
-            is_draft=is_draft,
+            is_draft=None if offset is None else offset < n_accepted,
+            n_accepted=n_accepted,
             avoids_repeat=best in history and token not in history,
         )
 
@@ -66,15 +68,15 @@ class Defect:
         return asdict(self)
 
 
-def place_in_run(generation: Generation, position: int) -> tuple[int | None, bool | None]:
-    """Return (offset in its step's run, whether it was an accepted draft); None: unknown."""
+def place_in_run(generation: Generation, position: int) -> tuple[int | None, int]:
+    """Return (place in its step's run, drafts accepted there); None: the decoder does not say."""
     steps = generation.trace.steps if generation.trace else ()
     start = 0
     for step in steps:
         if position < start + step.n_emitted:
-            return position - start, position - start < step.n_accepted
+            return position - start, step.n_accepted
         start += step.n_emitted
-    return None, None
+    return None, 0
 
 
 def describe(defects: Sequence[Defect]) -> str:
@@ -106,12 +108,14 @@ def describe(defects: Sequence[Defect]) -> str:
 
 
 def _describe_drafts(drafts: Sequence[Defect]) -> str:
-    first_only = all(d.offset == 0 for d in drafts)
+    if all(d.offset == 0 for d in drafts) and any(d.n_accepted > 1 for d in drafts):
+        return "the first draft token of a run is committed unverified"
     likely = sum(d.rank <= RELAXED_RANK and d.regret <= RELAXED_REGRET for d in drafts)
     if likely >= MOST * len(drafts):
-        return "drafts the model finds likely but would not choose were accepted: a relaxed acceptance rule"
-    if first_only:
-        return "the first draft token of a run is committed unverified"
+        return (
+            "drafts the model finds likely but would not choose were accepted: "
+            "a relaxed acceptance rule"
+        )
     return "draft tokens the model would not choose were accepted: verification is faulty"
 
 

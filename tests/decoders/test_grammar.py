@@ -78,7 +78,8 @@ def test_lookahead_equals_plain_decoding_under_a_grammar(toy: LoadedModel) -> No
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["oracle", "rejected"])
 def test_the_matcher_moves_over_accepted_drafts_and_not_over_rejected_ones(
-    toy: LoadedModel, wrong: bool  # noqa: FBT001
+    toy: LoadedModel,
+    wrong: bool,  # noqa: FBT001
 ) -> None:
     requests = mixed_requests()
     plain = decode_plainly(toy, requests)
@@ -163,7 +164,9 @@ def test_an_output_under_a_grammar_that_cannot_be_compiled_stays_unscored(toy: L
     ],
 )
 def test_a_bad_format_is_one_sentence_for_that_request_alone(
-    toy: LoadedModel, response_format: Any, words: str  # noqa: ANN401
+    toy: LoadedModel,
+    response_format: Any,
+    words: str,
 ) -> None:
     bad = constrain("bad", response_format=response_format)
     generations = decode_plainly(toy, [bad, constrain("good")])
