@@ -97,7 +97,13 @@ class Session:
             ids: Sequence[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
             return ids
 
-        return plan_conformance(rows, encode, encode_plain, self.model.eos_ids, seed)
+        planned = plan_conformance(rows, encode, encode_plain, self.model.eos_ids, seed)
+        return [self._fit(request) for request in planned]
+
+    def _fit(self, request: Request) -> Request:
+        """Shorten a long prompt, from its beginning, to what a small model can hold."""
+        room = max(1, self.model.context - request.max_tokens)
+        return msgspec.structs.replace(request, prompt=request.prompt[-room:])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids as users see it."""
