@@ -92,13 +92,17 @@ def test_sampled_output_equals_plain_sampling_with_drafts_accepted(toy: LoadedMo
     assert sum(map(count_accepted, ahead)) > 30
 
 
-def test_guesses_at_the_last_position_of_the_context_change_nothing(toy: LoadedModel) -> None:
-    prompt = draw_prompt(random.Random(1), toy.context - 12)
-    requests = [
-        make_request(prompt=prompt, max_tokens=12),
-        make_request("q", (3, 4), max_tokens=30),
-    ]
-    assert_same_outputs(toy, requests, decode_plainly(toy, requests), decode_ahead(toy, requests))
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_guesses_past_the_end_of_the_context_change_nothing(
+    kind: str,
+    byte_tokenizer: Any,  # noqa: ANN401
+) -> None:
+    tiny = build_tiny(kind, byte_tokenizer)
+    prompt = draw_prompt(random.Random(1), tiny.context - 12)
+    requests = [make_request(prompt=prompt, max_tokens=12), make_request("q", max_tokens=30)]
+    ahead = decode_ahead(tiny, requests)
+    assert [generation.error for generation in ahead] == [None, None]
+    assert_same_outputs(tiny, requests, decode_plainly(tiny, requests), ahead)
 
 
 # --------------------------------------------------------------------- trace
