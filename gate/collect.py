@@ -18,7 +18,9 @@ from gate.progress import Progress
 from gate.records import DecoderSpec, Generation, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
 
-CALIBRATION_REQUESTS = 8
+CALIBRATION_REQUESTS = {"float32": 4}
+"""Prompts behind the noise bound; float32 rests on its floor, which a few positions confirm."""
+CALIBRATION_REQUESTS_16_BIT = 32
 ROWS_UNKNOWN = 32  # rows of a step assumed of decoders that do not say
 
 
@@ -100,8 +102,8 @@ def _calibrate(
         return known
     with progress.stage("measure the noise bound"):
         requests = [r for batch in stored.batches for r in batch if r.task != CONFORMANCE]
-        step = max(1, len(requests) // CALIBRATION_REQUESTS)
-        chosen = requests[::step][:CALIBRATION_REQUESTS]
+        n = CALIBRATION_REQUESTS.get(plan.project.config.model.dtype, CALIBRATION_REQUESTS_16_BIT)
+        chosen = requests[:: max(1, len(requests) // n)][:n]
         bound: NoiseBound = session.measure_noise(chosen, step_rows(plan.specs["candidate"]))
     store.write("noise.json", bound)
     return bound

@@ -22,11 +22,14 @@ from gate.errors import UsageError
 try:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers.utils import logging as hf_logging
 except ImportError as error:
     message = (
         f"local models need torch and transformers ({error}); pip install 'decoding-gate[local]'"
     )
     raise UsageError(message) from error
+
+hf_logging.disable_progress_bar()  # the gate shows its own progress
 
 EMBEDDED = {
     "embedded:smollm2-135m-instruct": (

@@ -198,7 +198,9 @@ def _check_repeats(paired: Paired, arm: Arm) -> Iterator[Failure]:
         chance = (len(keys) - 1) * sum(scores.processed_logprob)
         if len(keys) > 1 and chance < COPIES:
             yield _failure(
-                keys[-1], "repeats", "independent draws",
+                keys[-1],
+                "repeats",
+                "independent draws",
                 f"{len(keys)} equal outputs, a chance of {math.exp(chance):.1g}",
             )
 

@@ -56,9 +56,7 @@ def _check_value(
     return f"{known[at]:.4f} at output position {at}", f"{entry.logprob:.4f}"
 
 
-def _check_top(
-    request: Request, entry: TokenLogprob, at: int, tolerance: float
-) -> Fault | None:
+def _check_top(request: Request, entry: TokenLogprob, at: int, tolerance: float) -> Fault | None:
     """The likeliest tokens: so many, in order, none less likely than one left out."""
     n = request.n_logprobs or 0
     if n == 0:
