@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from gate.collect import make_arm
 from gate.conformance import load_conformance, plan_conformance
 from gate.decoders.autoregressive import AutoregressiveDecoder
@@ -14,13 +16,14 @@ from gate.endings import check_output
 from gate.measures.conformance import Failure, find_failures
 from gate.measures.paired import Arm, Paired
 from gate.models import LoadedModel, wrap_model
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
+from gate.records import DecoderSpec, Generation, NoiseBound, Request, Sampling, TokenScores
 from gate.referee import Referee
 from gate.store import BatchResult, key_text
 from tests.conftest import build_byte_tokenizer, build_toy_model
 
 BATCH = 8
-DRAFTED = 5  # tokens of a draft
+DRAFTED, DRAFTED_STREAM = 7, 5  # tokens of a draft; a streamed run ends inside a stop string
+LONG = 16  # times the long prompt's sentence is sent: 720 bytes
 WRONG = 3  # a token that no output has where a draft puts it
 BOUND = NoiseBound(
     bound=1e-3,
@@ -55,7 +58,29 @@ def plan(model: LoadedModel, seed: int = 0) -> list[Request]:
     def encode_plain(text: str) -> Any:  # noqa: ANN401
         return model.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    return plan_conformance(load_conformance(), encode, encode_plain, model.eos_ids, seed)
+    rows = [
+        msgspec.structs.replace(row, repeat_text=min(row.repeat_text, LONG))
+        for row in load_conformance()
+    ]
+    return plan_conformance(rows, encode, encode_plain, model.eos_ids, seed)
+
+
+def make_split_characters(model: LoadedModel) -> Request:
+    """A streamed request whose output is a snowman over and over, its three bytes three tokens."""
+    first, second, third = "☃".encode()
+    return Request(
+        id="conformance/toy-bytes",
+        task="conformance",
+        request_class="conformance",
+        prompt=(65,),
+        max_tokens=12,
+        eos_ids=model.eos_ids,
+        sampling=Sampling(
+            logit_bias={first: 100.0, second: 80.0, third: 60.0},
+            bad_words=((first, first), (second, first), (second, second)),
+        ),
+        stream=True,
+    )
 
 
 class Bench:
@@ -64,7 +89,7 @@ class Bench:
     def __init__(self) -> None:
         """Decode the baseline, plainly."""
         self.model = build_toy()
-        self.requests = plan(self.model)
+        self.requests = [*plan(self.model), make_split_characters(self.model)]
         self._referee = Referee(self.model)
         self._scored: dict[tuple[Any, ...], TokenScores] = {}
         self.baseline = self.run(AutoregressiveDecoder(self.model, AutoregressiveOptions()))
@@ -91,8 +116,8 @@ class Bench:
         )
 
     def _score(self, request: Request, generation: Generation) -> TokenScores | None:
-        key = (request.id, request.repeat, generation.token_ids, generation.tail_ids)
-        key = (*key, generation.finish)
+        decoded = (generation.token_ids, generation.tail_ids, generation.finish)
+        key = (request.id, request.repeat, *decoded)
         if key not in self._scored:
             found = next(self._referee.score([request], [generation]), None)
             if found is None:
@@ -104,7 +129,8 @@ class Bench:
         """A wrong candidate, then the baseline's own continuation and a token behind its end."""
         known = self.baseline.generations[request.id, request.repeat]
         whole = (*(known.token_ids or ()), *known.tail_ids, WRONG, WRONG)
-        rest = whole[len(output) : len(output) + DRAFTED]
+        n = DRAFTED_STREAM if request.stream else DRAFTED
+        rest = whole[len(output) : len(output) + n]
         return [(WRONG, WRONG), rest] if output == whole[: len(output)] else [(WRONG,)]
 
     def drafted(self) -> AutoregressiveDecoder:
@@ -116,9 +142,7 @@ class Bench:
     def pair(self, candidate: Arm) -> Paired:
         """Both arms' evidence."""
         requests = {(r.id, r.repeat): r for r in self.requests}
-        return Paired(
-            requests=requests, baseline=self.baseline, candidate=candidate, bound=BOUND
-        )
+        return Paired(requests=requests, baseline=self.baseline, candidate=candidate, bound=BOUND)
 
     def failures(self, candidate: Arm) -> list[Failure]:
         """What fails in the candidate."""

@@ -165,7 +165,7 @@ def test_an_output_under_a_grammar_that_cannot_be_compiled_stays_unscored(toy: L
 )
 def test_a_bad_format_is_one_sentence_for_that_request_alone(
     toy: LoadedModel,
-    response_format: Any,
+    response_format: Any,  # noqa: ANN401
     words: str,
 ) -> None:
     bad = constrain("bad", response_format=response_format)
