@@ -276,6 +276,7 @@ def test_decoded_outputs_end_where_the_reference_ends_them(
         ended = Ended(
             generation.text, generation.token_ids or (), generation.tail_ids, generation.finish
         )
+        assert generation.usage == Usage(n_prompt=len(request.prompt), n_output=len(ended.ids))
         assert ended == refer(request, (*whole, *[A] * (request.max_tokens - len(whole))))
 
 
