@@ -34,6 +34,7 @@ def decode_batches(
     make_drafter: MakeDrafter,
     tap: Tap | None = None,
     context: int | None = None,
+    batch_class: type[Batch] | None = None,
 ) -> Iterator[Generation]:
     """Decode all requests as one batch. Faulty requests fail alone, before it starts.
 
@@ -50,7 +51,7 @@ def decode_batches(
             yield failed(request, fault)
     if sound:
         try:
-            generations = _Batch(model, sound, make_drafter, tap).run()
+            generations = (batch_class or Batch)(model, sound, make_drafter, tap).run()
         except Exception as error:  # noqa: BLE001 - a failed request is evidence, not a crash
             generations = [failed(r, f"{type(error).__name__}: {error}") for r in sound]
         yield from generations
@@ -63,8 +64,11 @@ def failed(request: Request, message: str) -> Generation:
     )
 
 
-class _Batch:
+class Batch:
     """One batch from prefill to the last finished request. Finished ones leave the forward."""
+
+    output_class: type[Output] = Output  # the fault catalogue puts others in these places
+    engine_class: type[Engine] = Engine
 
     def __init__(
         self,
@@ -75,16 +79,17 @@ class _Batch:
     ) -> None:
         self._model = model
         self._start = time.perf_counter()
-        self._outputs = [Output(request, model.tokenizer, tap) for request in requests]
+        self._outputs = [self.output_class(r, model.tokenizer, tap) for r in requests]
         self._drafters = [make_drafter(output.request, output.prompt) for output in self._outputs]
         rows = [_row_bound(drafter) for drafter in self._drafters]
         needed = max(len(o.prompt) + o.request.max_tokens for o in self._outputs)
-        self._engine = Engine(model.model, len(requests), needed + max(rows))
+        self._engine = self.engine_class(model.model, len(requests), needed + max(rows))
         self._active = list(range(len(requests)))  # batch slot -> index of the output
         self._peak = 0
 
     @torch.inference_mode()
     def run(self) -> list[Generation]:
+        """Decode to the end; returns one generation per request."""
         self._prefill()
         while self._active:
             self._step()
@@ -115,12 +120,12 @@ class _Batch:
             for drafter, output in zip(drafters, outputs, strict=True)
         ]
         extras = [drafter.extra_rows() for drafter in drafters]
-        layout = Layout(trees, extras, [output.last for output in outputs])
+        layout = self.lay_out(trees, extras, [output.last for output in outputs])
         drafted = self._now()
         logits = self._engine.forward(layout.tokens, layout.depths, layout.mask, layout.read)
         peaks, best = (part.tolist() for part in logits.max(-1))
         walks = [
-            walk(output, tree, logits[slot], best[slot], peaks[slot])
+            self.walk(output, tree, logits[slot], best[slot], peaks[slot])
             for slot, (output, tree) in enumerate(zip(outputs, trees, strict=True))
         ]
         ended = self._now()
@@ -139,6 +144,18 @@ class _Batch:
             )
             output.end_step(step, ended)
         self._retire()
+
+    def lay_out(
+        self, trees: Sequence[Tree], extras: Sequence[ExtraRows | None], last: Sequence[int]
+    ) -> Layout:
+        """Return the rows of a step."""
+        return Layout(trees, extras, last)
+
+    def walk(
+        self, output: Output, tree: Tree, logits: torch.Tensor, best: list[int], peaks: list[float]
+    ) -> Walk:
+        """Commit what a step decided of one output. logits: (n_read, vocab)."""
+        return walk(output, tree, logits, best, peaks)
 
     def _retire(self) -> None:
         """Let finished requests leave the batch; the last active one takes over the slot."""

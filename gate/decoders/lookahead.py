@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from gate.decoders.base import Tap
-from gate.decoders.decoding import decode_batches
+from gate.decoders.decoding import Batch, decode_batches
 from gate.decoders.drafting import EXTERNAL_ROWS, Drafter, Drafts, ExtraRows, Tree, trim_drafts
 from gate.decoders.engine import check_architecture
 from gate.decoders.options import LookaheadOptions
@@ -128,6 +128,8 @@ class LookaheadDrafter:
 class LookaheadDecoder:
     """The candidate of a lookahead release."""
 
+    batch_class: type[Batch] = Batch
+
     def __init__(self, model: LoadedModel, options: LookaheadOptions) -> None:
         """Make a decoder for a loaded model. Raises UsageError for a cache it cannot hold."""
         check_architecture(model.model.config, model.name)
@@ -139,8 +141,16 @@ class LookaheadDecoder:
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
         """Yield one generation per request; all requests of a call share one batch."""
-        yield from decode_batches(self._model, requests, self._make_drafter, self.tap, self._options.context)
+        yield from decode_batches(
+            self._model,
+            requests,
+            self.make_drafter,
+            self.tap,
+            self._options.context,
+            self.batch_class,
+        )
 
-    def _make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:
+    def make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:
+        """Return the drafter of one request."""
         drafts = self.drafts and trim_drafts(self.drafts, self._model.vocab_size)
         return LookaheadDrafter(self._options, request, prompt, drafts)

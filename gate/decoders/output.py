@@ -18,14 +18,17 @@ from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, 
 class Output:
     """State of one request between prefill and its last token."""
 
+    sampler_class: type[Sampler] = Sampler  # the fault catalogue puts others in these places
+    stopper_class: type[Stopper] = Stopper
+
     def __init__(self, request: Request, tokenizer: Any, tap: Tap | None) -> None:  # noqa: ANN401
         """``request.prompt`` holds token ids."""
         self.request = request
         self.prompt: tuple[int, ...] = tuple(request.prompt)  # type: ignore[arg-type]
-        self._sampler = Sampler(
+        self._sampler = self.sampler_class(
             request, self.prompt, seed=0, grammar=open_matcher(request, tokenizer)
         )
-        self._stopper = Stopper(request, tokenizer)
+        self._stopper = self.stopper_class(request, tokenizer)
         self._tap = tap
         self._steps: list[Step] = []
         self._chunks: list[Chunk] = []
@@ -67,10 +70,14 @@ class Output:
         except (NothingAllowedError, GrammarError) as error:
             self._error = str(error)
             return -1
+        self.commit(logits, token)
+        return token
+
+    def commit(self, logits: torch.Tensor, token: int) -> None:
+        """Make a token the output's next; ``logits``, (vocab,), are those it was chosen from."""
         if self._tap is not None or self.request.n_logprobs is not None:
             self._report(logits, token)
         self._stopper.push(token)
-        return token
 
     def _report(self, logits: torch.Tensor, token: int) -> None:
         law = self._sampler.law(logits, self.ids)
