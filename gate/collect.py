@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from gate.errors import RunError
 from gate.measures.paired import Arm, Paired
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
-from gate.records import DecoderSpec, Generation, NoiseBound, Request
+from gate.records import DecoderSpec, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
 
 CALIBRATION_REQUESTS = {"float32": 4}
@@ -44,18 +43,26 @@ def open_store(plan: Plan, out: Path, now: Now) -> tuple[RunStore, StoredPlan]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimingBlock:
+    """Held-back requests that both arms served one by one. results: by arm."""
+
+    requests: tuple[Request, ...]
+    results: dict[str, BatchResult]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collected:
     """Everything both arms gave."""
 
     requests: tuple[Request, ...]  # with token-id prompts
     arms: dict[str, Arm]
-    timing: tuple[tuple[dict[str, tuple[Generation, ...]], tuple[Request, ...]], ...]
+    timing: tuple[TimingBlock, ...]
     bound: NoiseBound
 
 
 def collect(
     plan: Plan, store: RunStore, stored: StoredPlan, session: Any, progress: Progress
-) -> Collected:  # noqa: ANN401
+) -> Collected:
     """Run both arms over the batch plan, then the timing blocks; finished batches are read back."""
     stored = _fix_batches(plan, store, stored, session)
     bound = _calibrate(plan, store, stored, session, progress)
@@ -96,7 +103,7 @@ def _split(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
 
 def _calibrate(
     plan: Plan, store: RunStore, stored: StoredPlan, session: Any, progress: Progress
-) -> NoiseBound:  # noqa: ANN401
+) -> NoiseBound:
     known = store.read("noise.json", NoiseBound)
     if known:
         return known
@@ -125,7 +132,7 @@ def _collect_arm(
     stored: StoredPlan,
     session: Any,
     name: str,
-    progress: Progress,  # noqa: ANN401
+    progress: Progress,
 ) -> tuple[Arm, Any]:
     decoder = session.open_arm(plan.specs[name])
     results: list[BatchResult] = []
@@ -165,24 +172,24 @@ def _collect_timing(
     session: Any,  # noqa: ANN401
     arms: Mapping[str, tuple[Arm, Any]],
     progress: Progress,
-) -> tuple[tuple[dict[str, tuple[Generation, ...]], tuple[Request, ...]], ...]:
+) -> tuple[TimingBlock, ...]:
     """Time disjoint blocks of held-back prompts, the arms' order crossed over from block to block."""
     found = []
     total = 2 * sum(len(block) for block in stored.timing)
     with progress.bar("timing", total) as advance:
         for n, block in enumerate(stored.timing):
-            by_arm: dict[str, tuple[Generation, ...]] = {}
+            by_arm: dict[str, BatchResult] = {}
             for name in ARMS if n % 2 == 0 else reversed(ARMS):
                 label = f"timing-{n:02d}"
                 result = store.read_batch(name, label)
                 if result is None:
                     decoder = arms[name][1]
                     session.warm_up(decoder)
-                    result = BatchResult(generations=tuple(session.time_one_by_one(decoder, block)))
+                    result = session.run_timing(decoder, block)
                     store.write_batch(name, label, result)
-                by_arm[name] = result.generations
+                by_arm[name] = result
                 advance(len(block))
-            found.append((by_arm, block))
+            found.append(TimingBlock(requests=block, results=by_arm))
     return tuple(found)
 
 
@@ -194,3 +201,19 @@ def pair(collected: Collected) -> Paired:
         candidate=collected.arms["candidate"],
         bound=collected.bound,
     )
+
+
+def add_timing(paired: Paired, collected: Collected) -> Paired:
+    """Add the timing blocks' outputs: decoded alone, they show faults that batches hide."""
+    requests = {(r.id, r.repeat): r for block in collected.timing for r in block.requests}
+    joined = {}
+    for name in ARMS:
+        arm: Arm = getattr(paired, name)
+        timed = make_arm(arm.spec, [block.results[name] for block in collected.timing])
+        joined[name] = Arm(
+            spec=arm.spec,
+            generations={**arm.generations, **timed.generations},
+            scores={**arm.scores, **timed.scores},
+            faults={**arm.faults, **timed.faults},
+        )
+    return replace(paired, requests={**paired.requests, **requests}, **joined)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from gate.collect import Collected, collect, open_store, pair
+from gate.collect import Collected, add_timing, collect, open_store, pair
 from gate.config import Project
 from gate.decision import describe_arms, error_decision, judge, open_decision
 from gate.decoders.base import load_object
@@ -31,9 +30,9 @@ from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
 from gate.measures.termination import compare_termination
 from gate.measures.tokens import compare_certificates, compare_exercise, compare_rates
-from gate.plan import SESSION, TASKS, Plan, make_plan, prompt_text
+from gate.plan import ARMS, SESSION, TASKS, Plan, make_plan, prompt_text
 from gate.progress import Progress
-from gate.records import Comparison, Decision
+from gate.records import Comparison, Decision, Generation, Request
 from gate.report.html import render_html
 from gate.store import (
     RunStore,
@@ -55,7 +54,7 @@ def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
     store.write("decision.json", unfinished_decision(opening))
     point_latest(out, store.run_id)
     try:
-        decision = _run_planned(plan, store, stored, opening, progress, now)
+        decision = _run_planned(plan, store, stored, opening, progress)
     except GateError as error:
         decision = error_decision(opening, str(error))
     except Exception as error:  # noqa: BLE001 - a run that broke is a decision too
@@ -65,7 +64,7 @@ def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
 
 
 def _run_planned(
-    plan: Plan, store: RunStore, stored: StoredPlan, opening: Decision, progress: Progress, now: Now
+    plan: Plan, store: RunStore, stored: StoredPlan, opening: Decision, progress: Progress
 ) -> Decision:
     session = load_object(f"{SESSION}:Session")(
         plan.resolved, plan.project.config.model, plan.project.folder
@@ -88,19 +87,29 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
     config = plan.project.config
     rng = np.random.default_rng(config.seed)
     traffic = without_conformance(paired)
+    certified = add_timing(traffic, collected)
     shares = {name: entry.traffic_share for name, entry in plan.evalset.spec.classes.items()}
     return [
-        *compare_certificates(traffic),
-        *compare_termination(traffic),
+        *compare_certificates(certified),
+        *compare_termination(certified),
         *compare_exercise(traffic),
         *compare_conformance(paired),
-        *compare_rates(traffic, rng, config.run.resamples),
+        *compare_rates(certified, rng, config.run.resamples),
         *compare_divergence(traffic),
         *compare_errors(traffic),
         *_score_tasks(plan, traffic, rng),
         *compare_guards(traffic, plan.evalset),
-        *compare_serving(collected.timing, shares),
+        *compare_serving(_timings(collected), shares),
         *compare_acceptance(traffic),
+    ]
+
+
+def _timings(
+    collected: Collected,
+) -> list[tuple[dict[str, Sequence[Generation]], Sequence[Request]]]:
+    return [
+        ({name: block.results[name].generations for name in ARMS}, block.requests)
+        for block in collected.timing
     ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -24,8 +25,8 @@ from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
 from gate.models import LoadedModel, ResolvedModel, load_model, read_model_config, resolve_model
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
-from gate.referee import Referee
+from gate.records import DecoderSpec, Generation, NoiseBound, Request, Trace
+from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
 
 VERSIONS = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
@@ -89,7 +90,9 @@ class Session:
 
         def encode(prompt: Any) -> Sequence[int]:  # noqa: ANN401 - text or messages
             found: Sequence[int] = (
-                tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else self._apply_template(prompt)
+                tokenizer(prompt)["input_ids"]
+                if isinstance(prompt, str)
+                else self._apply_template(prompt)
             )
             return found
 
@@ -121,8 +124,13 @@ class Session:
             generations = self.collect(decoder, requests)
         finally:
             set_tap(decoder, None)
+        return self._examine(requests, generations, laws)
+
+    def _examine(
+        self, requests: Sequence[Request], generations: Sequence[Generation], laws: Laws | None
+    ) -> BatchResult:
+        """Score outputs and check how they ended."""
         by_key = {(r.id, r.repeat): r for r in requests}
-        scores: list[TokenScores] = list(self.referee.score(requests, generations, laws))
         faults = {
             key_text(g.request_id, g.repeat): check_output(
                 by_key[g.request_id, g.repeat], g, self.decode
@@ -131,7 +139,7 @@ class Session:
         }
         return BatchResult(
             generations=tuple(generations),
-            scores=tuple(scores),
+            scores=tuple(self.referee.score(requests, generations, laws)),
             faults={key: found for key, found in faults.items() if found},
         )
 
@@ -171,9 +179,19 @@ class Session:
         n = covering_count(self.model.tokenizer, ids, cut[1])
         return msgspec.structs.replace(generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:])
 
-    def time_one_by_one(self, decoder: Decoder, requests: Sequence[Request]) -> list[Generation]:
-        """Serve requests at concurrency 1, timing only."""
-        return [g for request in requests for g in self.collect(decoder, [request])]
+    def run_timing(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
+        """Serve requests at concurrency 1 on the gate's own clock; score them afterwards."""
+        generations = [self._time_one(decoder, request) for request in requests]
+        return self._examine(requests, generations, None)
+
+    def _time_one(self, decoder: Decoder, request: Request) -> Generation:
+        began = time.perf_counter()
+        generation = self.collect(decoder, [request])[0]
+        total = time.perf_counter() - began
+        trace = generation.trace or Trace()
+        ttft = trace.ttft_s if trace.ttft_s is not None and 0 < trace.ttft_s <= total else None
+        timed = msgspec.structs.replace(trace, total_s=total, ttft_s=ttft)
+        return msgspec.structs.replace(generation, trace=timed)
 
     def warm_up(self, decoder: Decoder) -> None:
         """Run prompts from outside the evalset, so that no block pays for a first time."""
