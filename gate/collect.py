@@ -17,6 +17,7 @@ from gate.progress import Progress
 from gate.records import DecoderSpec, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
 
+Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
 """Prompts behind the noise bound; float32 rests on its floor, which a few positions confirm."""
 CALIBRATION_REQUESTS_16_BIT = 32
