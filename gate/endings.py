@@ -35,7 +35,7 @@ def _check_length(request: Request, generation: Generation, ids: Sequence[int]) 
         yield Fault(kind="over_budget", message=f"{n} tokens where {limit} were allowed")
     if generation.finish == "length" and n < limit:
         yield Fault(kind="short_of_budget", message=f"ended for length after {n} of {limit} tokens")
-    kept = len(generation.token_ids or ()) - (generation.finish == "eos")
+    kept = n - (generation.finish == "eos")  # a stop string may begin inside the tail's first token
     if generation.finish != "length" and kept < request.min_tokens:
         yield Fault(
             kind="min_tokens",
