@@ -205,6 +205,8 @@ class Page:
     divergence: Table
     guards: tuple[GuardRow, ...]
     serving: Table
+    conformance: Table
+    endings: Table
     failures: Table
     sensitivity: Table
     provenance: tuple[PairRow, ...]

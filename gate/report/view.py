@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gate.export.outcomes import check_outcomes, stops_release
 from gate.records import Outcome
 from gate.report.arms import list_facts, list_provenance
+from gate.report.conduct import make_conformance, make_endings
 from gate.report.forks import list_forks, write_forks_remark
 from gate.report.judged import list_criteria, list_verdicts
 from gate.report.page import Half, Page
@@ -89,6 +90,8 @@ def make_page(decision: Decision) -> Page:
         divergence=make_divergence(decision),
         guards=list_guards(decision),
         serving=make_serving(decision),
+        conformance=make_conformance(decision),
+        endings=make_endings(decision),
         failures=make_failures(decision),
         sensitivity=make_sensitivity(decision),
         provenance=list_provenance(decision),

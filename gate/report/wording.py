@@ -42,6 +42,18 @@ MEASURES = {
         "how often an emitted token is not the model's first choice, candidate minus baseline",
         "share",
     ),
+    "baseline_termination": Measure(
+        "Endings of the baseline",
+        "the baseline's own outputs that stop too early, too late or in the wrong place",
+        "share",
+        "",
+        absolute=True,
+    ),
+    "baseline_conformance": Measure(
+        "Conformance of the baseline",
+        "the same synthetic requests under the baseline",
+        absolute=True,
+    ),
     "termination": Measure(
         "Endings",
         "outputs that stop too early, too late or in the wrong place",
@@ -131,6 +143,7 @@ SECTIONS = (
     ("guards", "Behaviour"),
     ("divergence", "Divergence"),
     ("serving", "Serving"),
+    ("conformance", "Conformance"),
     ("failures", "Failures"),
     ("sensitivity", "Sensitivity"),
     ("written", "Written criteria"),
