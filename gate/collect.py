@@ -83,7 +83,7 @@ def collect(
     )
 
 
-def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:  # noqa: ANN401
+def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:
     """Tokenise and fix the batch plan, once: both arms and every resumed run use the same."""
     if stored.batches:
         return stored
@@ -92,6 +92,12 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
         size = min(size, spec.max_batch or size)
     conformance = session.plan_conformance(plan.conformance, plan.project.config.seed)
     tasks = [session.tokenise(request) for request in plan.requests]
+    size = session.fit_batch(
+        [*conformance, *tasks],
+        max(step_rows(spec) for spec in plan.specs.values()),
+        size,
+        plan.project.config.run.memory_gib,
+    )
     batches = tuple(batch for part in (conformance, tasks) for batch in _split(part, size))
     timing = tuple(tuple(session.tokenise(r) for r in block) for block in plan.timing)
     fixed = msgspec.structs.replace(stored, batches=batches, timing=timing)
@@ -171,7 +177,7 @@ def _collect_timing(
     plan: Plan,  # noqa: ARG001 - the order of blocks is fixed
     store: RunStore,
     stored: StoredPlan,
-    session: Any,  # noqa: ANN401
+    session: Any,
     arms: Mapping[str, tuple[Arm, Any]],
     progress: Progress,
 ) -> tuple[TimingBlock, ...]:

@@ -39,6 +39,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     """How a run is carried out."""
 
     batch: int = 8
+    memory_gib: float | None = None  # for caches and logits; None: 70% of what is free
     alpha: float = 0.001
     max_dropped: float = 0.02
     timing_per_class: int = 2
@@ -51,6 +52,10 @@ class RunConfig(Record, frozen=True, kw_only=True):
         """Check ranges, so that no run starts that could not be judged."""
         checks = (
             (self.batch >= 1, f"batch = {self.batch}; it must be at least 1"),
+            (
+                self.memory_gib is None or self.memory_gib > 0,
+                f"memory_gib = {self.memory_gib}; it must be above 0",
+            ),
             (0 < self.alpha < 1, f"alpha = {self.alpha}; it must lie between 0 and 1"),
             (
                 0 <= self.max_dropped < 1,

@@ -21,6 +21,7 @@ from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
+from gate.decoders.memory import fit_batch
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
@@ -88,7 +89,7 @@ class Session:
         """Return the conformance requests in this model's tokens."""
         tokenizer: Any = self.model.tokenizer
 
-        def encode(prompt: Any) -> Sequence[int]:  # noqa: ANN401 - text or messages
+        def encode(prompt: Any) -> Sequence[int]:
             found: Sequence[int] = (
                 tokenizer(prompt)["input_ids"]
                 if isinstance(prompt, str)
@@ -107,6 +108,12 @@ class Session:
         """Shorten a long prompt, from its beginning, to what a small model can hold."""
         room = max(1, self.model.context - request.max_tokens)
         return msgspec.structs.replace(request, prompt=request.prompt[-room:])
+
+    def fit_batch(
+        self, requests: Sequence[Request], n_rows: int, batch: int, budget_gib: float | None
+    ) -> int:
+        """Return the largest batch that fits the memory budget. Raises RunError."""
+        return fit_batch(self.model, requests, n_rows, batch, budget_gib)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids as users see it."""
@@ -247,7 +254,7 @@ class Session:
         return hashlib.sha256(template.encode()).hexdigest()
 
 
-def set_tap(decoder: Any, tap: Any) -> None:  # noqa: ANN401 - any decoder
+def set_tap(decoder: Any, tap: Any) -> None:
     """Set the tap of a decoder that has one."""
     if hasattr(decoder, "tap"):
         decoder.tap = tap

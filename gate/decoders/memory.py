@@ -1,0 +1,74 @@
+"""How many requests fit into a declared memory budget: decided at plan time, not by a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from gate.decoders.engine import PREFILL_ROWS, cache_shape
+from gate.errors import RunError
+from gate.records import Request
+
+if TYPE_CHECKING:
+    from gate.models import LoadedModel
+
+GIB = 1024**3
+SHARE = 0.7
+"""Of the memory that is free now, where no budget is declared."""
+ACTIVATIONS = 12
+"""Hidden-size rows alive at once per row of a forward (projections, MLP, residuals)."""
+
+
+def request_bytes(model: LoadedModel, request: Request, n_rows: int) -> int:
+    """Bytes one request needs while its batch runs.
+
+    Keys and values of all its slots; the logits of a step's rows; the logits kept per
+    emitted token for the divergence measure; the activations of its prefill.
+    """
+    config = model.model.config.get_text_config(decoder=True)
+    n_slots = len(request.prompt) + request.max_tokens + n_rows
+    layers, _, heads, slots, size = cache_shape(config, 1, n_slots)
+    item = torch.finfo(model.dtype).bits // 8
+    cache = 2 * layers * heads * slots * size * item
+    logits = (n_rows + request.max_tokens) * model.vocab_size * 4
+    rows = max(n_rows, min(len(request.prompt), PREFILL_ROWS))
+    return cache + logits + rows * ACTIVATIONS * config.hidden_size * item
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free now, on the device the model runs on."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        found = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        return int(found["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def fit_batch(
+    model: LoadedModel,
+    requests: Sequence[Request],
+    n_rows: int,
+    batch: int,
+    budget_gib: float | None,
+) -> int:
+    """Return the largest batch, at most ``batch``, whose neediest requests fit the budget.
+
+    Raises RunError, naming the figures, where not even one request fits.
+    """
+    budget = int(budget_gib * GIB) if budget_gib else int(SHARE * free_bytes(model.device))
+    needed = max(request_bytes(model, request, n_rows) for request in requests)
+    fitting = min(batch, budget // needed)
+    if fitting < 1:
+        msg = (
+            f"one request needs {needed / GIB:.2f} GiB and the memory budget is "
+            f"{budget / GIB:.2f} GiB; raise run.memory_gib, shorten the prompts, or use a "
+            "smaller lookahead"
+        )
+        raise RunError(msg)
+    return fitting
