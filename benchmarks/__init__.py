@@ -1,1 +1,1 @@
-"""Measurements of speed and memory: ratios against a peer in the same run. `python -m benchmarks.NAME`."""
+"""Speed and memory as ratios against a peer in the same run: ``python -m benchmarks.NAME``."""

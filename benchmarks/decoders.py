@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from msgspec.structs import replace
 
 from benchmarks.prompts import PROMPTS
 from gate.config import ModelConfig
@@ -33,7 +35,7 @@ PUBLISHED = {
     ("W15N5G15", False): 1.73,
     ("W10N5G10", True): 1.85,
 }
-"""The published implementation (hao-ai-lab/LookaheadDecoding), same model, ten mixed chat prompts."""
+"""The published implementation (hao-ai-lab/LookaheadDecoding), same model, ten chat prompts."""
 STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STEP_CONTEXT = 256
 STEP_REPEATS = 5
@@ -43,7 +45,11 @@ Row = dict[str, object]
 
 def make_requests(model: LoadedModel, per_kind: int, max_tokens: int) -> list[Request]:
     """Return ``per_kind`` chat prompts of every kind."""
-    chosen = [(kind, n, text) for kind, texts in PROMPTS.items() for n, text in enumerate(texts[:per_kind])]
+    chosen = [
+        (kind, n, text)
+        for kind, texts in PROMPTS.items()
+        for n, text in enumerate(texts[:per_kind])
+    ]
     return [
         Request(
             id=f"{kind}/{n}",
@@ -65,7 +71,9 @@ def encode(model: LoadedModel, text: str) -> tuple[int, ...]:
     return tuple(encoded["input_ids"])
 
 
-def decode(model: LoadedModel, table: dict[str, object], requests: Sequence[Request], batch: int) -> dict[str, Generation]:
+def decode(
+    model: LoadedModel, table: dict[str, object], requests: Sequence[Request], batch: int
+) -> dict[str, Generation]:
     """Decode in batches; by request id."""
     decoder = create(read_spec("candidate", table), model)
     parts = [requests[at : at + batch] for at in range(0, len(requests), batch)]
@@ -96,7 +104,9 @@ def compare_settings(model: LoadedModel, requests: Sequence[Request]) -> Iterato
                 }
 
 
-def summarise(ids: Sequence[str], found: Mapping[str, Generation], plain: Mapping[str, Generation]) -> Row:
+def summarise(
+    ids: Sequence[str], found: Mapping[str, Generation], plain: Mapping[str, Generation]
+) -> Row:
     """Pool some outputs: tokens per forward, most rows of a step, identical to plain decoding."""
     steps = [step for i in ids for step in steps_of(found[i])]
     n_tokens = sum(len(found[i].token_ids or ()) for i in ids)
@@ -131,24 +141,29 @@ def measure_steps(model: LoadedModel) -> Iterator[Row]:
         yield {"rows": n_rows, "step_s": round(statistics.median(times), 4)}
 
 
-def compare_generate(model: LoadedModel, requests: Sequence[Request], n_tokens: int = 32) -> Iterator[Row]:
+def compare_generate(
+    model: LoadedModel, requests: Sequence[Request], n_tokens: int = 32
+) -> Iterator[Row]:
     """Yield the time of plain decoding beside transformers' ``generate``, batch 1 and 16."""
-    import torch  # noqa: PLC0415
-
-    from msgspec.structs import replace  # noqa: PLC0415
-
     prompt = requests[0].prompt
     for batch in (1, 16):
-        chosen = [replace(requests[0], id=f"{batch}-{n}", max_tokens=n_tokens, min_tokens=n_tokens) for n in range(batch)]
+        chosen = [
+            replace(requests[0], id=f"{batch}-{n}", max_tokens=n_tokens, min_tokens=n_tokens)
+            for n in range(batch)
+        ]
         plain = [replace(r, min_tokens=0, eos_ids=()) for r in chosen]
         ids = torch.tensor([list(prompt)] * batch)
 
         def own(plain: Sequence[Request] = plain, batch: int = batch) -> None:
             decode(model, {"kind": "autoregressive"}, plain, batch)
 
-        def theirs(ids: Any = ids) -> None:  # noqa: ANN401
+        def theirs(ids: Any = ids) -> None:
             model.model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=n_tokens, min_new_tokens=n_tokens, do_sample=False
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=n_tokens,
+                min_new_tokens=n_tokens,
+                do_sample=False,
             )
 
         seconds = {"own": [], "generate": []}
@@ -158,15 +173,24 @@ def compare_generate(model: LoadedModel, requests: Sequence[Request], n_tokens: 
                 call()
                 seconds[name].append(time.perf_counter() - began)
         ours, peer = (statistics.median(seconds[name]) for name in ("own", "generate"))
-        yield {"batch": batch, "own_s": round(ours, 3), "generate_s": round(peer, 3), "ratio": round(ours / peer, 3)}
+        yield {
+            "batch": batch,
+            "own_s": round(ours, 3),
+            "generate_s": round(peer, 3),
+            "ratio": round(ours / peer, 3),
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all three measurements and print them as a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decoders", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.decoders", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--per-kind", type=int, default=1, help="prompts of each kind (default 1)")
-    parser.add_argument("--max-tokens", type=int, default=128, help="tokens per output (default 128)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, help="tokens per output (default 128)"
+    )
     arguments = parser.parse_args(argv)
     model = load_model(resolve_model(ModelConfig(id=MODEL), Path.cwd(), print))
     requests = make_requests(model, arguments.per_kind, arguments.max_tokens)
@@ -181,7 +205,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
             result[name].append(row)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"model": MODEL, "max_tokens": arguments.max_tokens, **result}, indent=1) + "\n")
+        written = {"model": MODEL, "max_tokens": arguments.max_tokens, **result}
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
     return 0
 
 

@@ -181,7 +181,7 @@ def _collect_timing(
     arms: Mapping[str, tuple[Arm, Any]],
     progress: Progress,
 ) -> tuple[TimingBlock, ...]:
-    """Time disjoint blocks of held-back prompts, the arms' order crossed over from block to block."""
+    """Time disjoint blocks of held-back prompts; the arms' order crosses over between blocks."""
     found = []
     total = 2 * sum(len(block) for block in stored.timing)
     with progress.bar("timing", total) as advance:

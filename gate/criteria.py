@@ -156,7 +156,8 @@ def _shortfall(criterion: Criterion, comparison: Comparison, rules: Rules) -> st
         and isinstance(n_requests, int)
         and unscored > rules.max_dropped * (unscored + n_requests)
     ):
-        return f"{unscored} of {unscored + n_requests} outputs came without token ids and could not be scored"
+        n_outputs = unscored + n_requests
+        return f"{unscored} of {n_outputs} outputs came without token ids and could not be scored"
     return ""
 
 

@@ -56,7 +56,7 @@ def error_decision(opening: Decision, reason: str) -> Decision:
     )
 
 
-def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, dict[str, object]]:  # noqa: ANN401
+def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, dict[str, object]]:
     """Provenance of both arms."""
     shared = {
         **describe_machine(plan.project.root),
@@ -114,7 +114,8 @@ def judge(
         named = ", ".join(differences)
         return error_decision(
             decision,
-            f"the arms differ in {named}, which is outside the decoder; allow it by name under run.allow_differences, or run both arms alike",
+            f"the arms differ in {named}, which is outside the decoder; allow it by name under "
+            "run.allow_differences, or run both arms alike",
         )
     return decision
 
@@ -154,10 +155,12 @@ def _notes(
             idle = sorted(name for name, accepted in by_class.items() if not accepted)
             if idle and len(idle) < len(by_class):
                 notes.append(
-                    f"nothing was accepted in {', '.join(idle)}: the claim does not cover these classes"
+                    f"nothing was accepted in {', '.join(idle)}: the claim does not cover these "
+                    "classes"
                 )
     if collected.arms["candidate"].spec.noise == "own":
         notes.append(
-            "sampled outputs of this decoder use randomness of their own and are not certified token by token"
+            "sampled outputs of this decoder use randomness of their own and are not certified "
+            "token by token"
         )
     return notes

@@ -72,7 +72,9 @@ _CONFORMANCE = Criterion(
     name="conformance",
     measure="conformance",
     rule="at_most",
-    rationale="sampling, stop and reporting options must work under the candidate as they do without it",
+    rationale=(
+        "sampling, stop and reporting options must work under the candidate as they do without it"
+    ),
 )
 _ERRORS = Criterion(
     name="error rate",
@@ -101,7 +103,9 @@ _RATES = (
         measure="token_unexplained",
         rule="alarm",
         floor=0.002,
-        rationale="decisions beyond the noise bound must not be more frequent than the baseline's own",
+        rationale=(
+            "decisions beyond the noise bound must not be more frequent than the baseline's own"
+        ),
     ),
 )
 _TASKS = (
@@ -169,7 +173,9 @@ _BASELINE_CONFORMANCE = Criterion(
     name="baseline conformance",
     measure="baseline_conformance",
     rule="at_most",
-    rationale="our own plain decoder must honour every option; where it does not, nothing is proved",
+    rationale=(
+        "our own plain decoder must honour every option; where it does not, nothing is proved"
+    ),
 )
 
 

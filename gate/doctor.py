@@ -72,6 +72,7 @@ def _plan(config: Path) -> Finding:
     return Finding(
         "plan",
         is_fine=True,
-        message=f"{len(plan.requests)} requests and {n_timing} timing prompts, model {plan.resolved.name}, "
-        f"{plan.specs['baseline'].kind} against {plan.specs['candidate'].kind}",
+        message=f"{len(plan.requests)} requests and {n_timing} timing prompts, model "
+        f"{plan.resolved.name}, {plan.specs['baseline'].kind} against "
+        f"{plan.specs['candidate'].kind}",
     )

@@ -1,8 +1,8 @@
 """Every error the gate raises on purpose.
 
     GateError                  a sentence for the user; ``exit_code`` says how the process ends
-    ├── UsageError        (2)  bad configuration, evalset, model or command line: refused, no run folder
-    └── RunError          (5)  found after the run folder exists: becomes a decision with outcome ERROR
+    ├── UsageError        (2)  bad configuration, evalset, model or command: refused, no run folder
+    └── RunError          (5)  found after the run folder exists: a decision with outcome ERROR
 
 A message names the key, the value, what is allowed and what to do next.
 """

@@ -66,7 +66,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def load_library() -> Any:  # noqa: ANN401 - an optional dependency
+def load_library() -> Any:
     """Import llguidance. Raises GrammarError where it is not installed."""
     try:
         import llguidance  # noqa: PLC0415 - only constrained requests need it
@@ -78,7 +78,7 @@ def load_library() -> Any:  # noqa: ANN401 - an optional dependency
 
 
 @lru_cache(maxsize=4)
-def load_vocabulary(tokenizer: Any) -> Any:  # noqa: ANN401 - transformers has no protocol
+def load_vocabulary(tokenizer: Any) -> Any:
     """Return llguidance's view of a tokenizer; about a second. Raises GrammarError."""
     lib = load_library()
     try:
@@ -88,7 +88,7 @@ def load_vocabulary(tokenizer: Any) -> Any:  # noqa: ANN401 - transformers has n
         raise GrammarError(msg) from error
 
 
-def find_format_fault(response_format: object, tokenizer: Any) -> str | None:  # noqa: ANN401
+def find_format_fault(response_format: object, tokenizer: Any) -> str | None:
     """Return in one sentence why a ``response_format`` cannot be enforced, or None."""
     if response_format is None:
         return None
@@ -102,7 +102,7 @@ def find_format_fault(response_format: object, tokenizer: Any) -> str | None:  #
     return None
 
 
-def open_matcher(request: Request, tokenizer: Any) -> Matcher | None:  # noqa: ANN401
+def open_matcher(request: Request, tokenizer: Any) -> Matcher | None:
     """Return the matcher of a request; None where its output is free. Raises GrammarError."""
     if request.response_format is None:
         return None
@@ -113,7 +113,7 @@ def open_matcher(request: Request, tokenizer: Any) -> Matcher | None:  # noqa: A
 class Matcher:
     """Follows one output through its grammar; a shorter or other output rolls it back."""
 
-    def __init__(self, grammar: str, vocabulary: Any, eos_ids: Sequence[int]) -> None:  # noqa: ANN401
+    def __init__(self, grammar: str, vocabulary: Any, eos_ids: Sequence[int]) -> None:
         self._matcher = load_library().LLMatcher(vocabulary, grammar, log_level=0)
         self._own_eos = list(vocabulary.eos_tokens)
         self._eos_ids = list(eos_ids)

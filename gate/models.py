@@ -82,7 +82,10 @@ def resolve_model(
     else:
         path = _resolve_hub(config.id)
     if not (path / "config.json").is_file():
-        msg = f"model.id = {config.id!r}: {path} holds no config.json; name a transformers model folder"
+        msg = (
+            f"model.id = {config.id!r}: {path} holds no config.json; "
+            "name a transformers model folder"
+        )
         raise UsageError(msg)
     return ResolvedModel(
         name=config.id,
@@ -177,7 +180,7 @@ def load_model(
     return wrap_model(model, tokenizer, resolved.name)
 
 
-def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:  # noqa: ANN401
+def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:
     """Wrap a model and a tokenizer that are already in memory."""
     text_config = model.config.get_text_config(decoder=True)
     return LoadedModel(
@@ -192,7 +195,7 @@ def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:  # noqa: A
     )
 
 
-def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:  # noqa: ANN401
+def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every token that ends an output: of the generation configuration, else the tokenizer."""
     generation: GenerationConfig = model.generation_config
     found = generation.eos_token_id if generation is not None else None
@@ -202,7 +205,7 @@ def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:  # noqa: ANN401
     return tuple(dict.fromkeys(int(i) for i in ids if i is not None))
 
 
-def read_model_config(resolved: ResolvedModel) -> Any:  # noqa: ANN401
+def read_model_config(resolved: ResolvedModel) -> Any:
     """Return the transformers configuration of a resolved model."""
     return AutoConfig.from_pretrained(
         resolved.folder, trust_remote_code=resolved.trust_remote_code, local_files_only=True

@@ -43,28 +43,28 @@ def mix_int(value: int) -> int:
     return _signed(value ^ (value >> 31))
 
 
-def mix(x: Any) -> Any:  # noqa: ANN401 - numpy or torch
+def mix(x: Any) -> Any:
     """Mix int64 elementwise; shapes stay. Overflow wraps, as both libraries do."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed(_MIX1)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed(_MIX2)
     return x ^ ((x >> 31) & ((1 << 33) - 1))
 
 
-def uniforms(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401
+def uniforms(key: int, position: int, token_ids: Any) -> Any:
     """Uniforms in (0, 1), float64, one per token id (int64, any shape)."""
     base = mix_int(key + (position + 1) * _GOLDEN)
     bits = mix(mix(token_ids * _signed(_GOLDEN) + base) + base)
     return read_unit(bits)
 
 
-def read_unit(bits: Any) -> Any:  # noqa: ANN401
+def read_unit(bits: Any) -> Any:
     """Uniform in (0, 1) of 64 random bits: the middles of 2^52 cells, each exact in float64."""
     cell = (bits >> 12) & _MASK52
     exact = cell.double() if hasattr(cell, "double") else cell.astype("float64")
     return (exact + 0.5) / float(1 << 52)  # torch alone would make int64 + 0.5 a float32
 
 
-def gumbel(key: int, position: int, token_ids: Any) -> Any:  # noqa: ANN401
+def gumbel(key: int, position: int, token_ids: Any) -> Any:
     """Standard Gumbel noise, float64, one per token id: -log(-log(u))."""
     u = uniforms(key, position, token_ids)
     if hasattr(u, "log"):  # a torch tensor

@@ -95,8 +95,8 @@ def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     for criterion in criteria:
         if criterion.groups not in known:
             msg = (
-                f"criteria {criterion.name!r}: groups = {criterion.groups!r} names nothing; choose all, "
-                f"each_task, each_class, or one of {', '.join(sorted(known))}"
+                f"criteria {criterion.name!r}: groups = {criterion.groups!r} names nothing; "
+                f"choose all, each_task, each_class, or one of {', '.join(sorted(known))}"
             )
             raise UsageError(msg)
 

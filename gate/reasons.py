@@ -42,8 +42,8 @@ def _certificate(criterion: Criterion, comparison: Comparison) -> str:
         return f"no defect in {n:,} of {who} token decisions{rate}"
     diagnosis = f": {detail['diagnosis']}" if detail.get("diagnosis") else ""
     return (
-        f"{count:,.0f} of {n:,} of {who} token decisions, in {_int(detail, 'n_requests_hit')} requests, "
-        f"are not what the model decides{diagnosis}"
+        f"{count:,.0f} of {n:,} of {who} token decisions, in {_int(detail, 'n_requests_hit')} "
+        f"requests, are not what the model decides{diagnosis}"
     )
 
 
@@ -68,8 +68,8 @@ def _exercised(criterion: Criterion, comparison: Comparison) -> str:
     if accepted >= criterion.margin:
         return f"{accepted:,} drafts were accepted in {n} requests"
     return (
-        f"{accepted:,} drafts were accepted in {n} requests where {criterion.margin:.0f} are needed: "
-        "the change was not exercised, and equal outputs prove nothing"
+        f"{accepted:,} drafts were accepted in {n} requests where {criterion.margin:.0f} are "
+        "needed: the change was not exercised, and equal outputs prove nothing"
     )
 
 
@@ -84,29 +84,34 @@ def _conformance(_: Criterion, comparison: Comparison) -> str:
     n = comparison.difference.n if comparison.difference else 0
     if not comparison.candidate:
         return f"all {n} conformance requests behave as they do without the change"
-    return f"{comparison.candidate:.0f} of {n} conformance requests fail under the candidate and pass under the baseline"
+    return (
+        f"{comparison.candidate:.0f} of {n} conformance requests fail under the candidate and "
+        "pass under the baseline"
+    )
 
 
 def _errors(_: Criterion, comparison: Comparison) -> str:
-    return f"the candidate failed {_share(comparison.candidate)} of the requests, the baseline {_share(comparison.baseline)}"
+    candidate, baseline = _share(comparison.candidate), _share(comparison.baseline)
+    return f"the candidate failed {candidate} of the requests, the baseline {baseline}"
 
 
 def _pairs(criterion: Criterion, comparison: Comparison) -> str:
-    share = comparison.candidate or 0.0
-    return f"{_share(share)} of the requests have no pair of outputs; {criterion.margin:.1%} may be lost"
+    lost = _share(comparison.candidate or 0.0)
+    return f"{lost} of the requests have no pair of outputs; {criterion.margin:.1%} may be lost"
 
 
 def _rate(_: Criterion, comparison: Comparison) -> str:
     what = str(comparison.detail.get("what", comparison.measure))
     p = comparison.difference.pvalue if comparison.difference else None
     chance = f" (p = {p:.2g})" if p is not None else ""
-    return f"{what}: candidate {_share(comparison.candidate, 2)}, baseline {_share(comparison.baseline, 2)}{chance}"
+    candidate, baseline = _share(comparison.candidate, 2), _share(comparison.baseline, 2)
+    return f"{what}: candidate {candidate}, baseline {baseline}{chance}"
 
 
 def _divergence(criterion: Criterion, comparison: Comparison) -> str:
     return (
-        f"the law used while decoding lies {_number(comparison.candidate)} nat from the model's own "
-        f"on average ({criterion.margin:g} allowed)"
+        f"the law used while decoding lies {_number(comparison.candidate)} nat from the model's "
+        f"own on average ({criterion.margin:g} allowed)"
     )
 
 
@@ -114,7 +119,8 @@ def _tasks(criterion: Criterion, comparison: Comparison) -> str:
     detail, estimate = comparison.detail, comparison.difference
     changed, n = _int(detail, "discordant"), _int(detail, "n") or (estimate.n if estimate else 0)
     place = "" if comparison.group == "all" else f" on {comparison.group}"
-    sentence = f"{changed} of {n} scores changed{place}: accuracy {_share(comparison.baseline)} to {_share(comparison.candidate)}"
+    before, after = _share(comparison.baseline), _share(comparison.candidate)
+    sentence = f"{changed} of {n} scores changed{place}: accuracy {before} to {after}"
     low = estimate.interval[0] if estimate else None
     if criterion.rule == "non_inferior" and low is not None:
         sentence += f", a loss of at most {max(-low, 0.0):.1%} (margin {criterion.margin:.1%})"
@@ -138,8 +144,8 @@ def _time(_: Criterion, comparison: Comparison) -> str:
     low, high = (f"{v:.2f}" if v is not None else "unbounded" for v in estimate.interval)
     word = "faster" if estimate.statistic < 1 else "slower"
     return (
-        f"the candidate takes {estimate.statistic:.2f} times the baseline's time per request{place} "
-        f"({low} to {high}): {word}"
+        f"the candidate takes {estimate.statistic:.2f} times the baseline's time per request"
+        f"{place} ({low} to {high}): {word}"
     )
 
 

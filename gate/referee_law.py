@@ -99,7 +99,7 @@ def grammar_masks(
     request: Request,
     tokenizer: Any,
     emitted: Sequence[int],
-    n_vocab: int,  # noqa: ANN401
+    n_vocab: int,
 ) -> list[torch.Tensor | None]:
     """What the grammar allows at each emitted position and after the last: (vocab,), bool each.
 
@@ -123,7 +123,7 @@ def _read_mask(
     walker: Any,
     vocabulary: Any,
     eos_ids: Sequence[int],
-    n_vocab: int,  # noqa: ANN401
+    n_vocab: int,
 ) -> torch.Tensor | None:
     listed = torch.frombuffer(bytearray(walker.compute_logit_bias()), dtype=torch.uint8) > 0
     mask = torch.zeros(n_vocab, dtype=torch.bool)

@@ -167,5 +167,5 @@ def unfinished_decision(template: Decision) -> Decision:
         outcome=Outcome.ERROR,
         content=Outcome.ERROR,
         gain=Outcome.ERROR,
-        reason="not finished: the run is going on or was stopped; run the same command to resume it",
+        reason="not finished: the run goes on or was stopped; run the same command to resume it",
     )

@@ -18,11 +18,11 @@ DEEP = 10**6  # tokens: no budget at all
 N_SHARED = 16  # first tokens that make two prompts share a cache block
 
 
-def change_stopper(patch: Patch, **fields: Any) -> None:  # noqa: ANN401
+def change_stopper(patch: Patch, **fields: Any) -> None:
     """Let the stopper know other limits than the request's; a callable gets the request."""
     real = Stopper.__init__
 
-    def init(self: Stopper, request: Request, tokenizer: Any) -> None:  # noqa: ANN401
+    def init(self: Stopper, request: Request, tokenizer: Any) -> None:
         found = {name: value(request) for name, value in fields.items()}
         real(self, msgspec.structs.replace(request, **found), tokenizer)
 
@@ -34,14 +34,14 @@ def overlook_inside_runs(patch: Patch, kind: Finish) -> None:
     real_push, real_walk = Stopper.push, decoding.walk
     overlooked: dict[int, bool] = {}
 
-    def push(self: Stopper, token: int) -> Any:  # noqa: ANN401
+    def push(self: Stopper, token: int) -> Any:
         found = real_push(self, token)
         overlooked[id(self)] = found == kind
         is_spent = len(self.ids) >= self._request.max_tokens and kind != "length"
         self.finish = ("length" if is_spent else None) if found == kind else found
         return self.finish
 
-    def walk(one: Output, *rest: Any) -> Any:  # noqa: ANN401
+    def walk(one: Output, *rest: Any) -> Any:
         path = real_walk(one, *rest)
         if overlooked[id(one._stopper)]:
             one._stopper.finish = kind
@@ -124,7 +124,7 @@ def budget_charged_twice_for_the_first_run(patch: Patch) -> None:
 def usage_counts_the_drafts(patch: Patch) -> None:
     real = Usage
 
-    def usage(n_prompt: int, n_output: int) -> Any:  # noqa: ANN401
+    def usage(n_prompt: int, n_output: int) -> Any:
         return real(n_prompt=n_prompt, n_output=n_output + 1)
 
     patch.setattr(output, "Usage", usage)
@@ -137,7 +137,7 @@ def usage_counts_the_drafts(patch: Patch) -> None:
 def one_token_streamed_per_run(patch: Patch) -> None:
     real = Stopper.stream
 
-    def stream(self: Stopper, at_s: float) -> Any:  # noqa: ANN401
+    def stream(self: Stopper, at_s: float) -> Any:
         chunk = real(self, at_s)
         return chunk and msgspec.structs.replace(chunk, token_ids=chunk.token_ids[-1:])
 
@@ -159,11 +159,11 @@ def stream_stays_empty(patch: Patch) -> None:
     patch.setattr(Stopper, "stream", lambda *_: None)
 
 
-def change_logprobs(patch: Patch, change: Any) -> None:  # noqa: ANN401
+def change_logprobs(patch: Patch, change: Any) -> None:
     """Change every reported log-probability: (entry, is behind the run's first token) -> entry."""
     starts, real = count_runs(patch), Output._report
 
-    def report(self: Output, *rest: Any) -> None:  # noqa: ANN401
+    def report(self: Output, *rest: Any) -> None:
         n = len(self._logprobs)
         real(self, *rest)
         if len(self._logprobs) > n:
@@ -194,7 +194,7 @@ def one_likeliest_token_short(patch: Patch) -> None:
 def raw_reported_for_processed(patch: Patch) -> None:
     real = output.token_logprob
 
-    def raw(law: Any, token: int, request: Request) -> TokenLogprob:  # noqa: ANN401
+    def raw(law: Any, token: int, request: Request) -> TokenLogprob:
         return real(law, token, msgspec.structs.replace(request, logprobs_kind="raw"))
 
     patch.setattr(output, "token_logprob", raw)
@@ -204,7 +204,7 @@ def raw_reported_for_processed(patch: Patch) -> None:
 def processed_reported_for_raw(patch: Patch) -> None:
     real = output.token_logprob
 
-    def processed(law: Any, token: int, request: Request) -> TokenLogprob:  # noqa: ANN401
+    def processed(law: Any, token: int, request: Request) -> TokenLogprob:
         return real(law, token, msgspec.structs.replace(request, logprobs_kind="processed"))
 
     patch.setattr(output, "token_logprob", processed)
@@ -214,7 +214,7 @@ def processed_reported_for_raw(patch: Patch) -> None:
 def logprobs_not_cut(patch: Patch) -> None:
     real = Output.generation
 
-    def generation(self: Output, peak: int) -> Any:  # noqa: ANN401
+    def generation(self: Output, peak: int) -> Any:
         found = real(self, peak)
         return msgspec.structs.replace(found, logprobs=tuple(self._logprobs) or None)
 
@@ -233,7 +233,7 @@ def accepted_rows_not_moved(patch: Patch) -> None:
 def a_rejected_row_stays(patch: Patch) -> None:
     real = Engine.commit
 
-    def commit(self: Engine, request: int, path: Any) -> None:  # noqa: ANN401
+    def commit(self: Engine, request: int, path: Any) -> None:
         real(self, request, path)
         self.lengths[request] += 1
 
@@ -244,7 +244,7 @@ def a_rejected_row_stays(patch: Patch) -> None:
 def drafts_one_position_on(patch: Patch) -> None:
     real = decoding.Layout._place_tree
 
-    def place(self: decoding.Layout, b: int, tree: Any) -> None:  # noqa: ANN401
+    def place(self: decoding.Layout, b: int, tree: Any) -> None:
         real(self, b, tree)
         self.depths[b, 1:] += 1
 
@@ -255,7 +255,7 @@ def drafts_one_position_on(patch: Patch) -> None:
 def window_shorter_than_the_prompt(patch: Patch) -> None:
     real = Engine._additive_mask
 
-    def mask(self: Engine, lengths: Any, seen: Any) -> Any:  # noqa: ANN401
+    def mask(self: Engine, lengths: Any, seen: Any) -> Any:
         additive = real(self, lengths, seen)
         for b, n in enumerate(lengths.tolist()):
             additive[b, :, :, : max(0, n - WINDOW)] = additive.min()
@@ -268,7 +268,7 @@ def window_shorter_than_the_prompt(patch: Patch) -> None:
 def shared_prefix_poisoned(patch: Patch) -> None:
     real = Engine.prefill
 
-    def prefill(self: Engine, prompts: Any) -> Any:  # noqa: ANN401
+    def prefill(self: Engine, prompts: Any) -> Any:
         logits = real(self, prompts)
         heads = [tuple(prompt[:N_SHARED]) for prompt in prompts]
         for b, head in enumerate(heads):
@@ -283,7 +283,7 @@ def shared_prefix_poisoned(patch: Patch) -> None:
 def rows_of_two_requests_swapped(patch: Patch) -> None:
     real = Engine.forward
 
-    def forward(self: Engine, tokens: Any, *rest: Any) -> Any:  # noqa: ANN401
+    def forward(self: Engine, tokens: Any, *rest: Any) -> Any:
         logits = real(self, tokens, *rest)
         if len(tokens) > 1 and self.lengths[0] != self.lengths[1]:
             logits[[0, 1]] = logits[[1, 0]]

@@ -44,11 +44,11 @@ def fault(touches: Predicate, *shown_by: str) -> Callable[[Inject], Inject]:
     return register
 
 
-def change_sampling(patch: Patch, **fields: Any) -> None:  # noqa: ANN401
+def change_sampling(patch: Patch, **fields: Any) -> None:
     """Let the decoders sample with other parameters than the request's."""
     real = Sampler.__init__
 
-    def init(self: Sampler, request: Request, *rest: Any, **more: Any) -> None:  # noqa: ANN401
+    def init(self: Sampler, request: Request, *rest: Any, **more: Any) -> None:
         changed = msgspec.structs.replace(request.sampling, **fields)
         real(self, msgspec.structs.replace(request, sampling=changed), *rest, **more)
 
@@ -60,7 +60,7 @@ def count_runs(patch: Patch) -> dict[int, int]:
     starts: dict[int, int] = {}
     real = decoding.walk
 
-    def walk(one: Output, *rest: Any) -> Any:  # noqa: ANN401
+    def walk(one: Output, *rest: Any) -> Any:
         starts[id(one._sampler)] = len(one.ids)
         return real(one, *rest)
 

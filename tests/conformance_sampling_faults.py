@@ -49,7 +49,7 @@ def bias_ignored(patch: Patch) -> None:
 def long_bad_words_ignored(patch: Patch) -> None:
     real = sampling.mask_forbidden
 
-    def mask(z: Any, prompt: Any, out: Any, request: Request) -> Any:  # noqa: ANN401
+    def mask(z: Any, prompt: Any, out: Any, request: Request) -> Any:
         short = tuple(word for word in request.sampling.bad_words if len(word) == 1)
         changed = msgspec.structs.replace(request.sampling, bad_words=short)
         return real(z, prompt, out, msgspec.structs.replace(request, sampling=changed))
@@ -61,7 +61,7 @@ def long_bad_words_ignored(patch: Patch) -> None:
 def min_tokens_ignored(patch: Patch) -> None:
     real = Sampler.__init__
 
-    def init(self: Sampler, request: Request, *rest: Any, **more: Any) -> None:  # noqa: ANN401
+    def init(self: Sampler, request: Request, *rest: Any, **more: Any) -> None:
         real(self, msgspec.structs.replace(request, min_tokens=0), *rest, **more)
 
     patch.setattr(Sampler, "__init__", init)

@@ -48,14 +48,14 @@ def build_toy() -> LoadedModel:
 def plan(model: LoadedModel, seed: int = 0) -> list[Request]:
     """Every conformance request, tokenised."""
 
-    def encode(prompt: Any) -> Any:  # noqa: ANN401 - text or messages
+    def encode(prompt: Any) -> Any:
         if isinstance(prompt, str):
             return model.tokenizer(prompt)["input_ids"]
         return model.tokenizer.apply_chat_template(
             list(prompt), add_generation_prompt=True, return_dict=True
         )["input_ids"]
 
-    def encode_plain(text: str) -> Any:  # noqa: ANN401
+    def encode_plain(text: str) -> Any:
         return model.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     rows = [
@@ -94,12 +94,12 @@ class Bench:
         self._scored: dict[tuple[Any, ...], TokenScores] = {}
         self.baseline = self.run(AutoregressiveDecoder(self.model, AutoregressiveOptions()))
 
-    def run(self, decoder: Any, spec: DecoderSpec = SPEC) -> Arm:  # noqa: ANN401
+    def run(self, decoder: Any, spec: DecoderSpec = SPEC) -> Arm:
         """Decode every request in batches, as the pipeline does; check ends, score."""
         batches = [self.requests[at : at + BATCH] for at in range(0, len(self.requests), BATCH)]
         return make_arm(spec, [self._run_batch(decoder, batch) for batch in batches])
 
-    def _run_batch(self, decoder: Any, requests: Sequence[Request]) -> BatchResult:  # noqa: ANN401
+    def _run_batch(self, decoder: Any, requests: Sequence[Request]) -> BatchResult:
         by_key = {(r.id, r.repeat): r for r in requests}
         generations = [*decoder.generate(requests)]
         checked = {

@@ -35,7 +35,7 @@ def byte_alphabet() -> dict[int, str]:
     return shown | {byte: chr(256 + index) for index, byte in enumerate(hidden)}
 
 
-def build_byte_tokenizer() -> Any:  # noqa: ANN401 - transformers has no protocol
+def build_byte_tokenizer() -> Any:
     """Token ids 0 to 255 are the bytes, then come the merges, then the special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
@@ -65,7 +65,7 @@ def split_merge(merge: bytes) -> tuple[bytes, bytes]:
     return merge[:at] or b" ", merge[at + 1 :]
 
 
-def build_toy_model(vocab_size: int) -> Any:  # noqa: ANN401
+def build_toy_model(vocab_size: int) -> Any:
     """A random Llama in float32: grouped-query attention, context of 512."""
     import torch  # noqa: PLC0415
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
@@ -99,13 +99,13 @@ def build_toy_model(vocab_size: int) -> Any:  # noqa: ANN401
 
 
 @pytest.fixture(scope="session")
-def byte_tokenizer() -> Any:  # noqa: ANN401
+def byte_tokenizer() -> Any:
     """A byte-level BPE tokenizer with a few merges and a chat template."""
     return build_byte_tokenizer()
 
 
 @pytest.fixture(scope="session")
-def toy(byte_tokenizer: Any) -> LoadedModel:  # noqa: ANN401
+def toy(byte_tokenizer: Any) -> LoadedModel:
     """The toy model, wrapped as decoders get it."""
     from gate.models import wrap_model  # noqa: PLC0415
 

@@ -49,7 +49,9 @@ class Speculative:
             )
         return self.finish(request, output, finish, steps)
 
-    def finish(self, request: Request, output: list[int], finish: Any, steps: list[Step]) -> Generation:
+    def finish(
+        self, request: Request, output: list[int], finish: Any, steps: list[Step]
+    ) -> Generation:
         """Wrap an output up."""
         return Generation(
             request_id=request.id,
@@ -70,7 +72,7 @@ class Speculative:
         found: list[int] = []
         for place in range(3):
             top = self.logits([*ids, *found])[-1].topk(2).indices
-            is_wrong = (len(output) * 7 + place * 5) % 11 < 3  # noqa: PLR2004
+            is_wrong = (len(output) * 7 + place * 5) % 11 < 3
             found.append(int(top[1 if is_wrong else 0]))
         return found
 
@@ -93,7 +95,9 @@ class Speculative:
         """Return the token behind the accepted drafts."""
         return int(row.argmax())
 
-    def cut(self, request: Request, output: list[int], run: list[int]) -> tuple[list[int], str | None]:
+    def cut(
+        self, request: Request, output: list[int], run: list[int]
+    ) -> tuple[list[int], str | None]:
         """Commit a run token by token."""
         for n in range(1, len(run) + 1):
             ended = self.ends(request, [*output, *run[:n]])
@@ -131,7 +135,9 @@ class UnverifiedFirst(Speculative):
 class EosInRun(Speculative):
     """Tests only the last token of a run for the end of the sequence."""
 
-    def cut(self, request: Request, output: list[int], run: list[int]) -> tuple[list[int], str | None]:
+    def cut(
+        self, request: Request, output: list[int], run: list[int]
+    ) -> tuple[list[int], str | None]:
         """Look at the run's end only."""
         room = request.max_tokens - len(output)
         return run[:room], self.ends(request, [*output, *run[:room]])
@@ -180,7 +186,13 @@ class NeverDrafts(Speculative):
 class Silent(Speculative):
     """Says nothing of its steps."""
 
-    def finish(self, request: Request, output: list[int], finish: Any, steps: list[Step]) -> Generation:  # noqa: ARG002
+    def finish(
+        self,
+        request: Request,
+        output: list[int],
+        finish: Any,
+        steps: list[Step],  # noqa: ARG002
+    ) -> Generation:
         """Leave the steps out."""
         return super().finish(request, output, finish, [])
 

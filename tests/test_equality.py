@@ -24,7 +24,7 @@ Ids = Mapping[str, tuple[int, ...]]
 
 
 @pytest.fixture(scope="module")
-def session() -> Any:  # noqa: ANN401 - decoders/session.Session
+def session() -> Any:
     """The embedded model, loaded."""
     from gate.decoders.session import Session, resolve  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def session() -> Any:  # noqa: ANN401 - decoders/session.Session
 
 
 @pytest.fixture(scope="module")
-def requests(session: Any) -> list[Request]:  # noqa: ANN401
+def requests(session: Any) -> list[Request]:
     """Every n-th prompt of the smoke evalset; n is GATE_EQUALITY_N, one of each class else."""
     from gate.evalset import load_evalset  # noqa: PLC0415
     from gate.measures.tasks import plan_requests  # noqa: PLC0415
@@ -44,7 +44,9 @@ def requests(session: Any) -> list[Request]:  # noqa: ANN401
     return [session.tokenise(r) for r in planned[:: int(os.environ.get("GATE_EQUALITY_N", "7"))]]
 
 
-def decode(session: Any, kind: str, requests: Sequence[Request], batch: int) -> dict[str, Generation]:  # noqa: ANN401
+def decode(
+    session: Any, kind: str, requests: Sequence[Request], batch: int
+) -> dict[str, Generation]:
     """Decode in batches; by request."""
     from gate.decoders.base import create, read_spec  # noqa: PLC0415
 
@@ -59,12 +61,14 @@ def emitted(generations: Mapping[str, Generation]) -> dict[str, tuple[int, ...]]
 
 
 @pytest.fixture(scope="module")
-def plain(session: Any, requests: Sequence[Request]) -> dict[str, Generation]:  # noqa: ANN401
+def plain(session: Any, requests: Sequence[Request]) -> dict[str, Generation]:
     """Plain decoding at batch 1."""
     return decode(session, "autoregressive", requests, 1)
 
 
-def assert_equal_up_to_ties(session: Any, requests: Sequence[Request], left: Ids, right: Ids) -> None:  # noqa: ANN401
+def assert_equal_up_to_ties(
+    session: Any, requests: Sequence[Request], left: Ids, right: Ids
+) -> None:
     """Forks must be rare, and ties."""
     n_tokens = sum(len(ids) for ids in right.values())
     forks = [r for r in requests if left[r.id] != right[r.id]]
@@ -74,7 +78,7 @@ def assert_equal_up_to_ties(session: Any, requests: Sequence[Request], left: Ids
     assert all(regret < FORK_REGRET for regret in worst)
 
 
-def fork_regret(session: Any, request: Request, left: Sequence[int], right: Sequence[int]) -> float:  # noqa: ANN401
+def fork_regret(session: Any, request: Request, left: Sequence[int], right: Sequence[int]) -> float:
     """Regret of both tokens at the first fork, the larger one."""
     at = next(i for i, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
     row = session.referee.logits(request.prompt, left[:at])[-1]
@@ -82,7 +86,7 @@ def fork_regret(session: Any, request: Request, left: Sequence[int], right: Sequ
 
 
 def test_plain_decoding_equals_generate(
-    session: Any,  # noqa: ANN401
+    session: Any,
     requests: Sequence[Request],
     plain: Mapping[str, Generation],
 ) -> None:
@@ -99,7 +103,7 @@ def test_plain_decoding_equals_generate(
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_lookahead_equals_plain_decoding(
-    session: Any,  # noqa: ANN401
+    session: Any,
     requests: Sequence[Request],
     plain: Mapping[str, Generation],
     batch: int,
@@ -110,7 +114,7 @@ def test_lookahead_equals_plain_decoding(
 
 
 def test_plain_decoding_in_a_batch_equals_it_alone(
-    session: Any,  # noqa: ANN401
+    session: Any,
     requests: Sequence[Request],
     plain: Mapping[str, Generation],
 ) -> None:

@@ -21,13 +21,13 @@ REPOSITORY = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def project(toy: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ANN401
+def project(toy: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A toy project; its faulty decoders are forgotten afterwards."""
     yield toy_project.write_project(tmp_path_factory.mktemp("project"), toy)
     toy_project.forget_modules()
 
 
-def run(folder: Path, **options: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401
+def run(folder: Path, **options: Any) -> tuple[int, dict[str, Any]]:
     """Run the gate; returns exit code and decision."""
     config = write_gate(folder, **options)
     code = main(["run", "--config", str(config), "--quiet"])
@@ -51,7 +51,7 @@ def test_lookahead_passes_and_its_gain_is_shown_but_not_judged(project: Path) ->
 def test_every_surface_tells_the_same_outcome(project: Path) -> None:
     _, decision = run(project)
     folder = project / "reports/latest"
-    cases = list(ET.fromstring((folder / "junit.xml").read_text()).iter("testcase"))  # noqa: S314
+    cases = list(ET.fromstring((folder / "junit.xml").read_text()).iter("testcase"))
     assert decision["outcome"] in (folder / "report.html").read_text()
     assert decision["outcome"] in (folder / "summary.md").read_text()
     assert len(cases) == len(decision["verdicts"]) + 1

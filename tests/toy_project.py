@@ -14,10 +14,15 @@ FAULTY = Path(__file__).parent / "faulty_decoders.py"
 WORDS = ("one two three", "a b c d e", "red green blue", "north south", "in on at in on at")
 
 
-def write_model(folder: Path, toy: Any) -> None:  # noqa: ANN401
+def write_model(folder: Path, toy: Any) -> None:
     """Save the toy model where gate.toml can name it."""
     toy.model.save_pretrained(folder)
     toy.tokenizer.save_pretrained(folder)
+
+
+def make_prompt(name: str, n: int) -> str:
+    """Return the prompt of a class's n-th document."""
+    return f"{name} {n}: {WORDS[n % 5]}. {WORDS[(n * 3) % 5]}"
 
 
 def write_evalset(folder: Path, n_documents: int = 30, max_tokens: int = 24) -> None:
@@ -29,15 +34,22 @@ def write_evalset(folder: Path, n_documents: int = 30, max_tokens: int = 24) -> 
     for name in CLASSES:
         lines += [f"[tasks.toy_{name}]", f'request_class = "{name}"']
         rows = [
-            {"id": f"{name}{i}", "prompt": f"{name} {i}: {WORDS[i % 5]}. {WORDS[(i * 3) % 5]}", "target": "x"}
+            {"id": f"{name}{i}", "prompt": make_prompt(name, i), "target": "x"}
             for i in range(n_documents)
         ]
         write_rows(folder / f"toy_{name}.jsonl", rows)
-        yaml = YAML.format(task=f"toy_{name}").replace("max_gen_toks: 8", f"max_gen_toks: {max_tokens}")
+        yaml = YAML.format(task=f"toy_{name}")
+        yaml = yaml.replace("max_gen_toks: 8", f"max_gen_toks: {max_tokens}")
         (folder / f"toy_{name}.yaml").write_text(yaml)
     (folder / "evalset.toml").write_text("\n".join(lines) + "\n")
     timing = [
-        {"id": f"t-{name}-{i}", "request_class": name, "prompt": f"timing {name} {i}", "max_tokens": 8, "stop": []}
+        {
+            "id": f"t-{name}-{i}",
+            "request_class": name,
+            "prompt": f"timing {name} {i}",
+            "max_tokens": 8,
+            "stop": [],
+        }
         for name in CLASSES
         for i in range(2)
     ]
@@ -107,7 +119,7 @@ def write_gate(
     return path
 
 
-def write_project(folder: Path, toy: Any) -> Path:  # noqa: ANN401
+def write_project(folder: Path, toy: Any) -> Path:
     """Write model, evalset, faulty decoders and gate.toml; returns the folder."""
     (folder / "pyproject.toml").write_text("")
     write_model(folder / "model", toy)

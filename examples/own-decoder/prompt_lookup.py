@@ -60,6 +60,7 @@ class PromptLookup:
 
     def _forward(self, ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
         tokens = torch.tensor([list(ids)], device=self._model.device)
+        # before transformers 5.24 the argument is named past_key_values
         return self._model(input_ids=tokens, cache=cache, use_cache=True).logits[0].float()
 
     def draft(self, ids: list[int]) -> list[int]:
@@ -73,16 +74,18 @@ class PromptLookup:
         """Return the run to commit and how many of it are accepted drafts."""
         run: list[int] = []
         for row, token in zip(logits, draft, strict=False):
-            if not self.accepts(row, token, len(run)):
+            if not self.accepts(row, token):
                 break
             run.append(token)
         return [*run, int(logits[len(run)].argmax())], len(run)
 
-    def accepts(self, row: torch.Tensor, token: int, place: int) -> bool:
+    def accepts(self, row: torch.Tensor, token: int) -> bool:
         """Accept a draft only where it is the model's own choice."""
         return token == int(row.argmax())
 
-    def cut(self, request: Request, output: list[int], run: list[int]) -> tuple[list[int], str | None]:
+    def cut(
+        self, request: Request, output: list[int], run: list[int]
+    ) -> tuple[list[int], str | None]:
         """Commit a run token by token, so that it ends where plain decoding would have."""
         kept: list[int] = []
         for token in run:
@@ -98,7 +101,13 @@ class PromptLookup:
         return kept, None
 
     def _finish(
-        self, request: Request, output: list[int], finish: Any, steps: list[Step], ttft: float, began: float
+        self,
+        request: Request,
+        output: list[int],
+        finish: Any,
+        steps: list[Step],
+        ttft: float,
+        began: float,
     ) -> Generation:
         """The text is left empty: the gate detokenises it, and cuts text and ids at the stop."""
         trace = Trace(ttft_s=ttft, total_s=time.perf_counter() - began, steps=tuple(steps))

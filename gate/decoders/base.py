@@ -87,7 +87,7 @@ def _read_python_spec(arm: str, entries: dict[str, object]) -> DecoderSpec:
     return DecoderSpec(kind="python", target=target, options=entries, noise="own")
 
 
-def load_object(target: str, folder: Path | None = None) -> Any:  # noqa: ANN401 - any object
+def load_object(target: str, folder: Path | None = None) -> Any:
     """Import ``module:name``, with ``folder`` at the head of the import path."""
     module_name, _, name = target.partition(":")
     if folder is not None and str(folder) not in sys.path:
@@ -102,7 +102,7 @@ def load_object(target: str, folder: Path | None = None) -> Any:  # noqa: ANN401
     return found
 
 
-def create(spec: DecoderSpec, model: Any, folder: Path | None = None) -> Decoder:  # noqa: ANN401
+def create(spec: DecoderSpec, model: Any, folder: Path | None = None) -> Decoder:
     """Make the decoder of a specification for a loaded model (models.LoadedModel)."""
     decoder_class = load_object(REGISTRY[spec.kind].target)
     if spec.kind == "python":

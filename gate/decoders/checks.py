@@ -13,7 +13,7 @@ LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
 
 
 def find_fault(
-    request: Request, context: int, vocab_size: int, tokenizer: Any = None  # noqa: ANN401
+    request: Request, context: int, vocab_size: int, tokenizer: Any = None
 ) -> str | None:
     """Return what makes a request unservable, or None."""
     try:
@@ -38,13 +38,17 @@ def _find_fault(request: Request, context: int, vocab_size: int) -> str | None:
         (all(request.stop), "stop holds an empty string; leave it out"),
         (
             n_prompt + request.max_tokens <= context,
-            f"a prompt of {n_prompt} tokens and max_tokens = {request.max_tokens} exceed the "
-            f"context of {context} tokens; shorten one of them",
+            (
+                f"a prompt of {n_prompt} tokens and max_tokens = {request.max_tokens} exceed the "
+                f"context of {context} tokens; shorten one of them"
+            ),
         ),
         (
             s.temperature == 0 or LEAST_TEMPERATURE <= s.temperature <= MOST_TEMPERATURE,
-            f"temperature = {s.temperature}; it must be 0 (greedy) or from {LEAST_TEMPERATURE:g} "
-            f"to {MOST_TEMPERATURE:g}",
+            (
+                f"temperature = {s.temperature}; it must be 0 (greedy) or from "
+                f"{LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
+            ),
         ),
         (s.top_k >= 0, f"top_k = {s.top_k}; it must be 0 (off) or above"),
         (0 < s.top_p <= 1, f"top_p = {s.top_p}; it must be above 0 and at most 1"),

@@ -59,9 +59,7 @@ def decode_batches(
 
 def failed(request: Request, message: str) -> Generation:
     """Return the generation of a request that could not be served."""
-    return Generation(
-        request_id=request.id, repeat=request.repeat, finish="error", error=message
-    )
+    return Generation(request_id=request.id, repeat=request.repeat, finish="error", error=message)
 
 
 class Batch:
@@ -180,7 +178,9 @@ class Walk:
         self.n_emitted = 0
 
 
-def walk(output: Output, tree: Tree, logits: torch.Tensor, best: list[int], peaks: list[float]) -> Walk:
+def walk(
+    output: Output, tree: Tree, logits: torch.Tensor, best: list[int], peaks: list[float]
+) -> Walk:
     """Commit tokens from row 0 on, for as long as guesses agree with them."""
     path = Walk()
     row = 0

@@ -39,7 +39,7 @@ class _SlotLayer(CacheLayerMixin):
         """Nothing to do: the slots exist from the start."""
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any  # noqa: ANN401
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (B, H, R, D) rows at the step's slots; return (B, H, in use, D) views."""
         owner = self._owner
@@ -66,7 +66,9 @@ class _SlotLayer(CacheLayerMixin):
 class SlotCache(Cache):
     """Keys and values of all layers: two tensors (L, B, H, S, D)."""
 
-    def __init__(self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.slots = torch.empty(0, dtype=torch.long)
@@ -92,7 +94,7 @@ class SlotCache(Cache):
 class Engine:
     """Runs steps of one batch. Knows token ids, rows and slots; nothing of decoding."""
 
-    def __init__(self, model: Any, n_requests: int, n_slots: int) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, n_requests: int, n_slots: int) -> None:
         """``model``: a transformers causal language model that check_architecture accepts."""
         self._model = model
         self._device = model.device
@@ -146,7 +148,8 @@ class Engine:
         cache.batch_index = torch.arange(n, device=self._device)[:, None]
         cache.n_used = int(self.lengths[:n].max()) + n_rows
         position_ids = lengths[:, None] + torch.from_numpy(depths.copy()).to(self._device)
-        position_ids = position_ids.clamp(max=self._last_position)  # guesses past the end are never kept
+        # guesses past the end are never kept
+        position_ids = position_ids.clamp(max=self._last_position)
         output = self._model(
             input_ids=torch.from_numpy(tokens).to(self._device),
             position_ids=position_ids,
@@ -186,7 +189,7 @@ class Engine:
         self.lengths[target] = self.lengths[source]
 
 
-def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, int, int, int, int]:  # noqa: ANN401
+def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, int, int, int, int]:
     """(L, B, H, S, D) of the slot cache of a model."""
     heads = text_config.num_attention_heads
     size = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
@@ -194,7 +197,7 @@ def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, i
     return text_config.num_hidden_layers, n_requests, kv_heads, n_slots, size
 
 
-def cache_argument(model: Any) -> str:  # noqa: ANN401
+def cache_argument(model: Any) -> str:
     """Name of the forward's cache argument: ``cache`` from transformers 5.24, else the old one."""
     import inspect  # noqa: PLC0415
 
@@ -202,7 +205,7 @@ def cache_argument(model: Any) -> str:  # noqa: ANN401
     return "cache" if "cache" in names else "past_key_values"
 
 
-def check_architecture(config: Any, name: str) -> None:  # noqa: ANN401
+def check_architecture(config: Any, name: str) -> None:
     """Refuse what the slot cache cannot hold. Raises UsageError naming the obstacle.
 
     config: a transformers configuration.
@@ -218,7 +221,7 @@ def check_architecture(config: Any, name: str) -> None:  # noqa: ANN401
         raise UsageError(msg)
 
 
-def _find_stateful_layer(config: Any, text_config: Any) -> str | None:  # noqa: ANN401
+def _find_stateful_layer(config: Any, text_config: Any) -> str | None:
     """Layers whose cache is no plain list of tokens.
 
     A sliding window would need slots that expire, a recurrent state cannot be rolled back by
@@ -235,10 +238,11 @@ def _find_stateful_layer(config: Any, text_config: Any) -> str | None:  # noqa: 
         cache_shape(text_config, 1, 1)
     except (AttributeError, TypeError, ValueError) as error:
         return f"a cache of unknown shape ({type(error).__name__}: {error})"
-    return next((f"a {type(one).__name__}" for one in layers if type(one) is not DynamicLayer), None)
+    others = (type(one).__name__ for one in layers if type(one) is not DynamicLayer)
+    return next((f"a {name}" for name in others), None)
 
 
-def _find_slot_dependence(text_config: Any) -> str | None:  # noqa: ANN401
+def _find_slot_dependence(text_config: Any) -> str | None:
     """Attention that reads distance from slots or lengths rather than from position ids.
 
     Rows of a step lie in slots by their place in the tree, not by their position; and
@@ -252,4 +256,6 @@ def _find_slot_dependence(text_config: Any) -> str | None:  # noqa: ANN401
     nested = [value for value in scaling.values() if isinstance(value, dict)]
     kinds = {str(one.get("rope_type", "default")) for one in [scaling, *nested]}
     moving = sorted(kinds & {"dynamic", "longrope"})
-    return f"rotary positions that change with the length (rope_type = {moving[0]!r})" if moving else None
+    if not moving:
+        return None
+    return f"rotary positions that change with the length (rope_type = {moving[0]!r})"

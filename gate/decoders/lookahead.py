@@ -74,7 +74,11 @@ class LookaheadDrafter:
     """Window and pool of one request."""
 
     def __init__(
-        self, options: LookaheadOptions, request: Request, prompt: Sequence[int], drafts: Drafts | None
+        self,
+        options: LookaheadOptions,
+        request: Request,
+        prompt: Sequence[int],
+        drafts: Drafts | None,
     ) -> None:
         """``drafts``, where given, replaces the pool's guesses."""
         self._options = options

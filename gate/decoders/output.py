@@ -21,7 +21,7 @@ class Output:
     sampler_class: type[Sampler] = Sampler  # the fault catalogue puts others in these places
     stopper_class: type[Stopper] = Stopper
 
-    def __init__(self, request: Request, tokenizer: Any, tap: Tap | None) -> None:  # noqa: ANN401
+    def __init__(self, request: Request, tokenizer: Any, tap: Tap | None) -> None:
         """``request.prompt`` holds token ids."""
         self.request = request
         self.prompt: tuple[int, ...] = tuple(request.prompt)  # type: ignore[arg-type]
@@ -135,10 +135,8 @@ class Output:
 
 def token_logprob(law: Law, token: int, request: Request) -> TokenLogprob:
     """Log-probability of an emitted token and of the likeliest ones, raw or processed as asked."""
-    if request.logprobs_kind == "processed":
-        row = law.processed
-    else:
-        row = law.logits.log_softmax(-1)
+    is_processed = request.logprobs_kind == "processed"
+    row = law.processed if is_processed else law.logits.log_softmax(-1)
     top: Sequence[tuple[int, float]] = ()
     if request.n_logprobs:
         values, ids = row.topk(request.n_logprobs)

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 class PythonDecoder:
     """Wraps what ``factory(model, **options)`` returned; its failures become failed requests."""
 
-    def __init__(
-        self, spec: DecoderSpec, model: LoadedModel, factory: Callable[..., Any]
-    ) -> None:
+    def __init__(self, spec: DecoderSpec, model: LoadedModel, factory: Callable[..., Any]) -> None:
         """Call the factory. Raises RunError when it does not return a decoder."""
         options = {k: v for k, v in spec.options.items() if k not in ("noise", "max_batch")}
         try:
@@ -28,7 +26,8 @@ class PythonDecoder:
             msg = f"{spec.target}: the factory raised {type(error).__name__}: {error}"
             raise RunError(msg) from error
         if not callable(getattr(self._inner, "generate", None)):
-            msg = f"{spec.target}: the factory returned {type(self._inner).__name__}, which has no generate()"
+            name = type(self._inner).__name__
+            msg = f"{spec.target}: the factory returned {name}, which has no generate()"
             raise RunError(msg)
         self.spec = msgspec.structs.replace(
             spec,
@@ -37,7 +36,7 @@ class PythonDecoder:
         )
 
     @property
-    def tap(self) -> Any:  # noqa: ANN401 - whatever the decoder takes
+    def tap(self) -> Any:
         """The inner decoder's tap, where it has one."""
         return getattr(self._inner, "tap", None)
 

@@ -37,7 +37,9 @@ class Law:
     processed: torch.Tensor
 
 
-def penalise(logits: torch.Tensor, prompt: Sequence[int], output: Sequence[int], s: Sampling) -> torch.Tensor:
+def penalise(
+    logits: torch.Tensor, prompt: Sequence[int], output: Sequence[int], s: Sampling
+) -> torch.Tensor:
     """Apply the penalties and the bias; returns a new (vocab,) float32 tensor.
 
     Repetition (Keskar et al., 2019, arXiv:1909.05858): positive logits of seen tokens are
@@ -141,7 +143,8 @@ class Sampler:
         z = self.scores(logits, output)
         s = self.request.sampling
         if not math.isfinite(float(z.max())):
-            msg = f"the sampling parameters leave no token to choose at output position {len(output)}"
+            at = len(output)
+            msg = f"the sampling parameters leave no token to choose at output position {at}"
             raise NothingAllowedError(msg)
         if s.temperature == 0.0:
             return int(z.argmax())

@@ -161,7 +161,7 @@ class Session:
         return [found.get(key) or _missing(request) for key, request in by_key.items()]
 
     def _normalise(self, request: Request, generation: Generation) -> Generation:
-        """Check another's output at the border: ids in the vocabulary, text where it was left out."""
+        """Check another's output at the border: ids in the vocabulary, text where it is empty."""
         ids = generation.token_ids
         if generation.finish == "error" or ids is None:
             return generation

@@ -29,7 +29,7 @@ class Detokeniser:
     are held back until a later token completes them or shows that nothing will.
     """
 
-    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - transformers has no protocol
+    def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._start = 0  # of the ids whose text is re-decoded as context
@@ -52,7 +52,7 @@ class Detokeniser:
             self._start, self._read, self._base = self._read, len(self._ids), len(self.text)
 
 
-def decode(tokenizer: Any, ids: Sequence[int]) -> str:  # noqa: ANN401
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     """Text of token ids as users see it: special tokens left out, spaces as they are."""
     text: str = tokenizer.decode(
         list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
@@ -63,7 +63,7 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:  # noqa: ANN401
 class Stopper:
     """Follows one output and says when it ends."""
 
-    def __init__(self, request: Request, tokenizer: Any) -> None:  # noqa: ANN401
+    def __init__(self, request: Request, tokenizer: Any) -> None:
         self._request = request
         self._needs_text = bool(request.stop) or request.stream
         self._detokeniser = Detokeniser(tokenizer)
@@ -141,7 +141,7 @@ class Stopper:
         return certain[whole - 1], bisect.bisect_left(certain, certain[whole - 1]) + 1
 
 
-def covering_count(tokenizer: Any, ids: Sequence[int], text: str) -> int:  # noqa: ANN401
+def covering_count(tokenizer: Any, ids: Sequence[int], text: str) -> int:
     """Return the fewest leading tokens whose text begins with ``text``."""
     low, high = 0, len(ids)
     while low < high:  # decoded length grows with the number of tokens

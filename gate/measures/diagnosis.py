@@ -21,8 +21,8 @@ class Defect:
     """One decision that noise cannot explain.
 
     offset: place of the token in the run its step committed (None: the decoder does not
-    say), of which ``n_accepted`` were drafts. is_draft: it was one of them. avoids_repeat: the model's choice had occurred
-    before and the emitted token had not.
+    say), of which ``n_accepted`` were drafts. is_draft: it was one of them. avoids_repeat: the
+    model's choice had occurred before and the emitted token had not.
     """
 
     request_id: str
@@ -84,10 +84,8 @@ def describe(defects: Sequence[Defect]) -> str:
     if not defects:
         return ""
     if _share(defects, "passed_eos") >= MOST:
-        inside = _share(defects, "is_draft") > 0
-        return "an end-of-sequence token was passed over" + (
-            " inside an accepted run" if inside else ""
-        )
+        inside = " inside an accepted run" if _share(defects, "is_draft") > 0 else ""
+        return f"an end-of-sequence token was passed over{inside}"
     if _share(defects, "avoids_repeat") >= MOST:
         return (
             "tokens that occurred before are avoided, as by a repetition penalty nobody asked for"
@@ -95,6 +93,10 @@ def describe(defects: Sequence[Defect]) -> str:
     drafts = [d for d in defects if d.is_draft]
     if len(drafts) >= MOST * len(defects):
         return _describe_drafts(drafts)
+    return _describe_own_choices(defects)
+
+
+def _describe_own_choices(defects: Sequence[Defect]) -> str:
     if any(d.passed_eos for d in defects):
         return (
             "end-of-sequence tokens were passed over, and other tokens are not the model's choice"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _GRID = 512  # points at which the spread of a distribution function is taken
 _PAD = -1
+LEAST_REPEATS = 2  # per prompt and arm: a spread within an arm takes two
 
 
 # ------------------------------------------------------------------------ PIT
@@ -139,8 +140,8 @@ def _permute_mmd(
 ) -> FloatArray:
     """MMD^2 of one prompt: (1 + n_resamples,), as observed first."""
     n_base, n_cand = len(baseline), len(candidate)
-    if min(n_base, n_cand) < 2:
-        msg = "MMD needs at least 2 repeats per prompt and arm"
+    if min(n_base, n_cand) < LEAST_REPEATS:
+        msg = f"MMD needs at least {LEAST_REPEATS} repeats per prompt and arm"
         raise ValueError(msg)
     kernel = _hamming_kernel([*baseline, *candidate])
     labels = np.repeat([0.0, 1.0], [n_base, n_cand])

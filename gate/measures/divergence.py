@@ -57,7 +57,7 @@ def compare_divergence(paired: Paired, confidence_level: float = 0.95) -> list[C
 
 
 def summarise(scores: Sequence[TokenScores]) -> dict[str, object]:
-    """Return the ladder of one arm: percentiles of KL, mean TV and JS, share of the same top token."""
+    """Return the ladder of one arm: percentiles of KL, mean TV and JS, same-top share."""
     if not scores:
         return {}
     kl = np.concatenate([s.kl for s in scores])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gate.records import Estimate
 
 _MAX_N = 10**9
+_LEAST_N = 2  # a spread takes two items
 
 
 def required_n_zero_flips(margin: float, confidence_level: float = 0.95) -> int:
@@ -148,7 +149,7 @@ def detectable_mean_difference(
     """
     _check_share(alpha, "alpha")
     _check_share(power, "power")
-    if n < 2:
+    if n < _LEAST_N:
         return None
     quantiles = dist.t.isf(alpha / 2.0, n - 1) + dist.t.ppf(power, n - 1)
     return float(max(0.0, quantiles) * std_dev / math.sqrt(n))

@@ -71,7 +71,7 @@ def plan_requests(evalset: Evalset, seed: int, eos_ids: Sequence[int] = ()) -> l
 
 
 def _make_request(
-    instance: Any,  # noqa: ANN401 - lm-eval ships no types
+    instance: Any,
     request_class: str,
     seed: int,
     eos_ids: Sequence[int],

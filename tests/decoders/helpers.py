@@ -23,7 +23,7 @@ TIE = 1e-3  # nats: forks are tolerated only where the scores lie closer than th
 N_TEXT_IDS = 276  # the ids below are ordinary tokens, those above special ones
 
 
-def make_request(name: str = "r", prompt: Sequence[int] = (72, 105), **fields: Any) -> Request:  # noqa: ANN401
+def make_request(name: str = "r", prompt: Sequence[int] = (72, 105), **fields: Any) -> Request:
     """A request with what the test does not care about filled in."""
     known: dict[str, Any] = {"max_tokens": 16, "task": "t", "request_class": "c"} | fields
     return Request(id=name, prompt=tuple(prompt), **known)
@@ -68,7 +68,7 @@ def draw_request(rng: random.Random, name: str) -> Request:
 def decode_plainly(
     model: LoadedModel,
     requests: Sequence[Request],
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> list[Generation]:
     """What the autoregressive decoder returns, in request order."""
     return decode_with(AutoregressiveDecoder(model, AutoregressiveOptions()), requests, **fields)
@@ -78,13 +78,13 @@ def decode_ahead(
     model: LoadedModel,
     requests: Sequence[Request],
     options: LookaheadOptions | None = None,
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> list[Generation]:
     """What the lookahead decoder returns, in request order."""
     return decode_with(LookaheadDecoder(model, options or LookaheadOptions()), requests, **fields)
 
 
-def decode_with(decoder: Any, requests: Sequence[Request], **fields: Any) -> list[Generation]:  # noqa: ANN401
+def decode_with(decoder: Any, requests: Sequence[Request], **fields: Any) -> list[Generation]:
     """Decode, with the decoder's ``drafts`` or ``tap`` set; generations in request order."""
     for name, value in fields.items():
         setattr(decoder, name, value)
@@ -147,7 +147,7 @@ def stock_logits(model: LoadedModel, prompt: Iterable[Any], output: Sequence[int
     return logits[0, -len(output) - 1 :]
 
 
-def build_tiny(kind: str, tokenizer: Any, **fields: Any) -> LoadedModel:  # noqa: ANN401
+def build_tiny(kind: str, tokenizer: Any, **fields: Any) -> LoadedModel:
     """A random two-layer model of a transformers model type, with wide weights."""
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415
 
@@ -162,7 +162,7 @@ def build_tiny(kind: str, tokenizer: Any, **fields: Any) -> LoadedModel:  # noqa
     return wrap_model(model, tokenizer, kind)
 
 
-def wrap_again(toy: LoadedModel, model: Any) -> LoadedModel:  # noqa: ANN401
+def wrap_again(toy: LoadedModel, model: Any) -> LoadedModel:
     """Another model with the toy's tokenizer."""
     return wrap_model(model, toy.tokenizer, "changed toy")
 

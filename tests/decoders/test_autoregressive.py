@@ -24,7 +24,7 @@ from tests.decoders.helpers import (
 
 
 @pytest.fixture(scope="module", params=sorted(TINY))
-def tiny(request: pytest.FixtureRequest, byte_tokenizer: Any) -> LoadedModel:  # noqa: ANN401
+def tiny(request: pytest.FixtureRequest, byte_tokenizer: Any) -> LoadedModel:
     """A tiny model of each accepted shape."""
     return build_tiny(request.param, byte_tokenizer)
 

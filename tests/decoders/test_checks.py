@@ -158,7 +158,7 @@ def break_model(toy: LoadedModel, damage: Callable[[Any], None]) -> LoadedModel:
     return wrap_again(toy, model)
 
 
-def poison_token(model: Any) -> None:  # noqa: ANN401
+def poison_token(model: Any) -> None:
     """Whoever reads token 200 gets NaN."""
     model.model.embed_tokens.weight[200] = torch.nan
 
@@ -168,7 +168,7 @@ def poison_token(model: Any) -> None:  # noqa: ANN401
 def test_logits_that_are_not_finite_fail_the_request(
     toy: LoadedModel, decode: Decode, value: float
 ) -> None:
-    def damage(model: Any) -> None:  # noqa: ANN401
+    def damage(model: Any) -> None:
         model.lm_head.weight[7] = value
 
     [generation] = decode(break_model(toy, damage), [make_request()])
@@ -216,8 +216,8 @@ def test_a_request_poisoned_while_decoding_fails_where_it_happens(
 def test_a_model_that_raises_fails_every_request_and_nothing_is_raised(
     toy: LoadedModel, decode: Decode
 ) -> None:
-    def damage(model: Any) -> None:  # noqa: ANN401
-        def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401
+    def damage(model: Any) -> None:
+        def refuse(*_: Any, **__: Any) -> None:
             msg = "out of memory"
             raise RuntimeError(msg)
 

@@ -14,7 +14,7 @@ from tests.conftest import build_byte_tokenizer
 PIECES = ("▁", "▁a", "▁ab", "a", "b", "n", "€", "\n", "▁▁")
 
 
-def build_piece_tokenizer() -> Any:  # noqa: ANN401 - transformers has no protocol
+def build_piece_tokenizer() -> Any:
     """SentencePiece style: blanks as ▁, the first one dropped, unknown characters as bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415

@@ -53,7 +53,7 @@ def assert_stock(model: LoadedModel, logits: torch.Tensor, committed: Sequence[i
 
 
 @pytest.fixture(params=["toy", *sorted(TINY)])
-def model(request: pytest.FixtureRequest, toy: LoadedModel, byte_tokenizer: Any) -> LoadedModel:  # noqa: ANN401
+def model(request: pytest.FixtureRequest, toy: LoadedModel, byte_tokenizer: Any) -> LoadedModel:
     """Each accepted shape."""
     return toy if request.param == "toy" else build_tiny(request.param, byte_tokenizer)
 
@@ -184,7 +184,7 @@ def test_what_the_slot_cache_cannot_hold_is_refused_by_name(name: str) -> None:
 
 def test_a_decoder_of_ours_cannot_be_made_for_a_model_it_would_get_wrong(
     toy: LoadedModel,
-    byte_tokenizer: Any,  # noqa: ANN401
+    byte_tokenizer: Any,
 ) -> None:
     windowed = build_tiny("mistral", byte_tokenizer, sliding_window=8)
     for make in (

@@ -41,7 +41,7 @@ def wrap_schema(schema: dict[str, Any]) -> dict[str, object]:
 FORMAT = wrap_schema(SCHEMA)
 
 
-def constrain(name: str, **fields: Any) -> Request:  # noqa: ANN401
+def constrain(name: str, **fields: Any) -> Request:
     known: dict[str, Any] = {"max_tokens": 80, "eos_ids": (END, STOP), "response_format": FORMAT}
     return make_request(name, **(known | fields))
 
@@ -165,7 +165,7 @@ def test_an_output_under_a_grammar_that_cannot_be_compiled_stays_unscored(toy: L
 )
 def test_a_bad_format_is_one_sentence_for_that_request_alone(
     toy: LoadedModel,
-    response_format: Any,  # noqa: ANN401
+    response_format: Any,
     words: str,
 ) -> None:
     bad = constrain("bad", response_format=response_format)
@@ -192,7 +192,7 @@ def test_the_missing_package_is_named_with_the_command(
 ) -> None:
     real = builtins.__import__
 
-    def refuse(name: str, *rest: Any, **more: Any) -> Any:  # noqa: ANN401
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
         if name.startswith("llguidance"):
             raise ImportError(name)
         return real(name, *rest, **more)

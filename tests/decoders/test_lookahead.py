@@ -74,7 +74,7 @@ def test_output_equals_plain_decoding_in_a_mixed_batch(
 
 
 @pytest.mark.parametrize("kind", sorted(TINY))
-def test_output_equals_plain_decoding_for_each_model_shape(kind: str, byte_tokenizer: Any) -> None:  # noqa: ANN401
+def test_output_equals_plain_decoding_for_each_model_shape(kind: str, byte_tokenizer: Any) -> None:
     tiny = build_tiny(kind, byte_tokenizer)
     requests = greedy_requests(6, max_tokens=32)
     ahead = decode_ahead(tiny, requests)
@@ -95,7 +95,7 @@ def test_sampled_output_equals_plain_sampling_with_drafts_accepted(toy: LoadedMo
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_guesses_past_the_end_of_the_context_change_nothing(
     kind: str,
-    byte_tokenizer: Any,  # noqa: ANN401
+    byte_tokenizer: Any,
 ) -> None:
     tiny = build_tiny(kind, byte_tokenizer)
     prompt = draw_prompt(random.Random(1), tiny.context - 12)

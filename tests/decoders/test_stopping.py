@@ -82,7 +82,7 @@ def run_stopper(
     return Ended(*stopper.result(), stopper.finish), chunks
 
 
-def end(free: Sequence[int], **fields: Any) -> Ended:  # noqa: ANN401
+def end(free: Sequence[int], **fields: Any) -> Ended:
     """What the stopper makes of the tokens; the budget is all of them unless given."""
     request = make_request(**({"max_tokens": len(free)} | fields))
     ended, _ = run_stopper(request, free)

@@ -35,17 +35,17 @@ SAMPLED = Sampling(temperature=1.0)
 IDS = (5, 6, 7)
 
 
-def ask(name: str = "a", **fields: Any) -> Request:  # noqa: ANN401
+def ask(name: str = "a", **fields: Any) -> Request:
     known: dict[str, Any] = {"task": "conformance", "request_class": "conformance", "max_tokens": 3}
     return Request(id=f"conformance/{name}", prompt=(1,), **(known | fields))
 
 
-def answer(request: Request, **fields: Any) -> Generation:  # noqa: ANN401
+def answer(request: Request, **fields: Any) -> Generation:
     known: dict[str, Any] = {"text": "abc", "token_ids": IDS, "finish": "length"}
     return Generation(request_id=request.id, repeat=request.repeat, **(known | fields))
 
 
-def score(request: Request, **fields: Any) -> TokenScores:  # noqa: ANN401
+def score(request: Request, **fields: Any) -> TokenScores:
     zeros = (0.0,) * len(IDS)
     known: dict[str, Any] = {
         "token_ids": IDS, "regret": zeros, "gap": zeros, "entropy": zeros, "best_id": IDS,
@@ -199,12 +199,12 @@ def test_conformance_and_traffic_are_told_apart() -> None:
 # --------------------------------------------------------- log-probabilities
 
 
-def report(*values: float, top: Any = ((),) * 3) -> tuple[TokenLogprob, ...]:  # noqa: ANN401
+def report(*values: float, top: Any = ((),) * 3) -> tuple[TokenLogprob, ...]:
     triples = zip(IDS, values, top, strict=True)
     return tuple(TokenLogprob(token_id=i, logprob=v, top=tuple(t)) for i, v, t in triples)
 
 
-def find(logprobs: Any, n: int | None = 0, **fields: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+def find(logprobs: Any, n: int | None = 0, **fields: Any) -> list[tuple[str, str]]:
     kind = fields.pop("said", fields.get("logprobs_kind", "raw"))
     request = ask(n_logprobs=n, **fields)
     generation = answer(request, logprobs=logprobs, logprobs_kind=kind)
