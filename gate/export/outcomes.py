@@ -15,8 +15,8 @@ SEVERITY = (
     Outcome.ERROR,
     Outcome.FAIL,
     Outcome.INCONCLUSIVE,
-    Outcome.NOT_JUDGED,
     Outcome.PASS,
+    Outcome.NOT_JUDGED,
 )
 
 FORK_KINDS = ("defect", "unexplained", "unscored", "tie", "exact")  # gravest first

@@ -122,10 +122,12 @@ def _write_content(decision: Decision) -> str:
     checks = [one for one in decision.verdicts if one.blocking and one.half == "content"]
     if not checks:
         return "No blocking check of the answers was judged."
-    n_passed = sum(one.outcome == Outcome.PASS for one in checks)
-    return (
-        f"{n_passed} of {len(checks)} blocking checks passed.{_name_stopping(decision, 'content')}"
-    )
+    judged = [one for one in checks if one.outcome != Outcome.NOT_JUDGED]
+    n_passed = sum(one.outcome == Outcome.PASS for one in judged)
+    n_left = len(checks) - len(judged)
+    left = f" {n_left} could not be judged: see the limits of this run." if n_left else ""
+    stopping = _name_stopping(decision, "content")
+    return f"{n_passed} of {len(judged)} judged checks passed.{left}{stopping}"
 
 
 def _write_gain(decision: Decision) -> str:
