@@ -141,14 +141,21 @@ def _gain_note(comparisons: Sequence[Comparison], opening: Decision) -> str:
     return f"the candidate is {word} here{verdict}"
 
 
+def _list_unjudged(verdicts: Sequence[Verdict]) -> list[str]:
+    """Name what could not be judged, one line per criterion and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for v in verdicts:
+        if v.outcome is Outcome.NOT_JUDGED and v.blocking and v.half == "content":
+            groups.setdefault((v.criterion, v.reason), []).append(v.group)
+    return [
+        f"{criterion} ({', '.join(names)}): {reason}" for (criterion, reason), names in groups.items()
+    ]
+
+
 def _notes(
     comparisons: Sequence[Comparison], verdicts: Sequence[Verdict], collected: Collected
 ) -> list[str]:
-    notes = [
-        f"{v.criterion} ({v.group}): {v.reason}"
-        for v in verdicts
-        if v.outcome is Outcome.NOT_JUDGED and v.blocking and v.half == "content"
-    ]
+    notes = _list_unjudged(verdicts)
     for comparison in comparisons:
         by_class = comparison.detail.get("by_class")
         if comparison.measure == "exercised" and isinstance(by_class, dict):

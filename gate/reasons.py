@@ -38,7 +38,10 @@ def _certificate(criterion: Criterion, comparison: Comparison) -> str:
     n = _int(detail, "n_decisions")
     upper = comparison.difference.interval[1] if comparison.difference else None
     if not count:
-        rate = f" (rate below {upper:.2%})" if upper is not None else ""
+        by_request = detail.get("request_rate_upper")
+        rates = [f"{upper:.2%} of tokens"] if upper is not None else []
+        rates += [f"{by_request:.1%} of requests"] if isinstance(by_request, float) else []
+        rate = f" (rate below {' and '.join(rates)})" if rates else ""
         return f"no defect in {n:,} of {who} token decisions{rate}"
     diagnosis = f": {detail['diagnosis']}" if detail.get("diagnosis") else ""
     return (
