@@ -16,7 +16,14 @@ from gate.measures.diagnosis import Defect, describe
 from gate.measures.paired import Arm, Key, Paired
 from gate.measures.resampling import two_rate_permutation
 from gate.measures.stats import clopper_pearson
-from gate.records import Comparison, Estimate, NoiseBound, Request, TokenScores
+from gate.records import (
+    Comparison,
+    Estimate,
+    Generation,
+    NoiseBound,
+    Request,
+    TokenScores,
+)
 
 CLASSES = ("exact", "tie", "unexplained", "defect")
 UNEXPLAINED_FACTOR = 3.0
@@ -208,16 +215,35 @@ def _counts_above(paired: Paired, above: float) -> Iterator[tuple[int, int, int,
         )
 
 
+def adds_up(generation: Generation) -> bool:
+    """Whether a trace's counts can be true of the output it came with.
+
+    Accepted tokens are drafted and emitted ones, and the steps emit the output: the token of
+    the prefill may be left out, and the last step may reach past the end.
+    """
+    steps = generation.trace.steps if generation.trace else ()
+    if any(s.n_accepted > min(s.n_drafted, s.n_emitted) or s.n_accepted < 0 for s in steps):
+        return False
+    if generation.token_ids is None:
+        return True
+    n = len(generation.token_ids) + len(generation.tail_ids)
+    total = sum(s.n_emitted for s in steps)
+    return total - steps[-1].n_emitted <= n <= total + 1
+
+
 def compare_exercise(paired: Paired) -> list[Comparison]:
     """Return the measure exercised: drafts the candidate had accepted, and where."""
     by_class: dict[str, int] = {}
-    n_requests = n_known = n_drafted = 0
+    n_requests = n_known = n_drafted = n_wrong = 0
     for key, request in paired.requests.items():
         by_class.setdefault(request.request_class, 0)
         generation = paired.candidate.generations.get(key)
         if generation is None or generation.trace is None or not generation.trace.steps:
             continue
         n_known += 1
+        if not adds_up(generation):
+            n_wrong += 1
+            continue
         accepted = sum(step.n_accepted for step in generation.trace.steps)
         n_drafted += sum(step.n_drafted for step in generation.trace.steps)
         n_requests += accepted > 0
@@ -228,6 +254,7 @@ def compare_exercise(paired: Paired) -> list[Comparison]:
         "requests": n_requests,
         "by_class": by_class,
         "drafted": n_drafted,
+        "n_not_adding_up": n_wrong,
         "unknown": n_known == 0,
     }
     if n_known == 0:
