@@ -70,6 +70,12 @@ def _exercised(criterion: Criterion, comparison: Comparison) -> str:
     accepted, n = _int(comparison.detail, "accepted"), _int(comparison.detail, "requests")
     if accepted >= criterion.margin:
         return f"{accepted:,} drafts were accepted in {n} requests"
+    wrong = _int(comparison.detail, "n_not_adding_up")
+    if wrong:
+        return (
+            f"the reported counts of {wrong} requests cannot be true of their outputs, and the "
+            f"others accepted {accepted:,} drafts where {criterion.margin:.0f} are needed"
+        )
     return (
         f"{accepted:,} drafts were accepted in {n} requests where {criterion.margin:.0f} are "
         "needed: the change was not exercised, and equal outputs prove nothing"
