@@ -74,7 +74,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def typecheck(session: nox.Session) -> None:
-    """Check types, strictly, in the package, its tests and this file."""
+    """Check types, strictly, in the package, its tests and benchmarks, and this file."""
     install(session, "--editable", ".[local]", "hypothesis", "mypy", "nox", "pytest")
     session.run("mypy", *session.posargs)
 

@@ -166,7 +166,7 @@ def compare_generate(
                 do_sample=False,
             )
 
-        seconds = {"own": [], "generate": []}
+        seconds: dict[str, list[float]] = {"own": [], "generate": []}
         for _ in range(3):  # alternating, so that drift of the machine hits both
             for name, call in (("own", own), ("generate", theirs)):
                 began = time.perf_counter()

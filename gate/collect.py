@@ -214,7 +214,7 @@ def pair(collected: Collected) -> Paired:
 def add_timing(paired: Paired, collected: Collected) -> Paired:
     """Add the timing blocks' outputs: decoded alone, they show faults that batches hide."""
     requests = {(r.id, r.repeat): r for block in collected.timing for r in block.requests}
-    joined = {}
+    joined: dict[str, Any] = {}
     for name in ARMS:
         arm: Arm = getattr(paired, name)
         timed = make_arm(arm.spec, [block.results[name] for block in collected.timing])

@@ -116,16 +116,16 @@ def _timings(
 def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
     """Let lm-eval score both arms from their stored texts, and compare."""
     score, gather = load_object(f"{TASKS}:score_generations"), load_object(f"{TASKS}:gather_texts")
-    scored = [
+    baseline, candidate = (
         score(
             plan.evalset,
             gather(arm.generations[k] for k in paired.requests if not arm.failed(k)),
         )
         for arm in (paired.baseline, paired.candidate)
-    ]
+    )
     dropped = {key[0]: reason for key, reason in paired.drops().items()}
     classes = {r.task: r.request_class for r in plan.requests}
-    return compare_tasks(*scored, dropped, classes, rng=rng)
+    return compare_tasks(baseline, candidate, dropped, classes, rng=rng)
 
 
 def publish(store: RunStore, decision: Decision) -> None:

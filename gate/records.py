@@ -82,6 +82,11 @@ class Request(Record, frozen=True, kw_only=True):
     repeat: int = 0
 
 
+def prompt_ids(request: Request) -> tuple[int, ...]:
+    """Return the token ids of a tokenised prompt; text and messages have none."""
+    return tuple(i for i in request.prompt if isinstance(i, int))
+
+
 # ------------------------------------------------------------- generations
 
 

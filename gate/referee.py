@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gate.grammar import GrammarError
-from gate.records import Generation, Request, TokenScores
+from gate.records import Generation, Request, TokenScores, prompt_ids
 from gate.referee_law import end_regret, grammar_masks, judge_token, needs_processing
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Referee:
     def _score_one(
         self, request: Request, generation: Generation, laws: Sequence[torch.Tensor]
     ) -> TokenScores:
-        prompt = tuple(request.prompt)
+        prompt = prompt_ids(request)
         emitted = (*(generation.token_ids or ()), *generation.tail_ids)
         logits = self.logits(prompt, emitted)
         masks = grammar_masks(request, self._model.tokenizer, emitted, logits.shape[-1])

@@ -91,8 +91,8 @@ def penalised_scores(
     if s.repetition_penalty != 1.0:
         row = RepetitionPenaltyLogitsProcessor(s.repetition_penalty)(ids, row)
     row = _penalise_output(row, s, history[n_prompt:])
-    row = _mask_processors(request, n_prompt, raw)(ids, row)
-    return row[0] if mask is None else row[0].masked_fill(~mask, -torch.inf)
+    z: torch.Tensor = _mask_processors(request, n_prompt, raw)(ids, row)[0]
+    return z if mask is None else z.masked_fill(~mask, -torch.inf)
 
 
 def grammar_masks(
@@ -211,7 +211,7 @@ def _add_noise(z: torch.Tensor, request: Request, position: int) -> torch.Tensor
     if s.temperature == 0.0:
         return z.double()
     key = stream_key(s.seed or 0, request.id, request.repeat)
-    noise = gumbel(key, position, torch.arange(z.numel(), device=z.device))
+    noise: torch.Tensor = gumbel(key, position, torch.arange(z.numel(), device=z.device))
     return z.double() + s.temperature * noise
 
 

@@ -24,7 +24,7 @@ def find_fault(
 
 
 def _find_fault(request: Request, context: int, vocab_size: int) -> str | None:
-    prompt = request.prompt
+    prompt: Any = request.prompt
     if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], int):
         return "prompt must be a sequence of at least one token id"
     n_prompt, s = len(prompt), request.sampling

@@ -36,7 +36,7 @@ def request_bytes(model: LoadedModel, request: Request, n_rows: int) -> int:
     cache = 2 * layers * heads * slots * size * item
     logits = (n_rows + request.max_tokens) * model.vocab_size * 4
     rows = max(n_rows, min(len(request.prompt), PREFILL_ROWS))
-    return cache + logits + rows * ACTIVATIONS * config.hidden_size * item
+    return int(cache + logits + rows * ACTIVATIONS * config.hidden_size * item)
 
 
 def free_bytes(device: torch.device) -> int:

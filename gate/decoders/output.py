@@ -12,7 +12,7 @@ from gate.decoders.base import Tap
 from gate.decoders.sampling import Law, NothingAllowedError, Sampler
 from gate.decoders.stopping import Stopper
 from gate.grammar import GrammarError, open_matcher
-from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage
+from gate.records import Chunk, Generation, Request, Step, TokenLogprob, Trace, Usage, prompt_ids
 
 
 class Output:
@@ -24,7 +24,7 @@ class Output:
     def __init__(self, request: Request, tokenizer: Any, tap: Tap | None) -> None:
         """``request.prompt`` holds token ids."""
         self.request = request
-        self.prompt: tuple[int, ...] = tuple(request.prompt)  # type: ignore[arg-type]
+        self.prompt: tuple[int, ...] = prompt_ids(request)
         self._sampler = self.sampler_class(
             request, self.prompt, seed=0, grammar=open_matcher(request, tokenizer)
         )

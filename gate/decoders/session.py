@@ -165,10 +165,8 @@ class Session:
         ids = generation.token_ids
         if generation.finish == "error" or ids is None:
             return generation
-        if not all(
-            isinstance(i, int) and 0 <= i < self.model.vocab_size
-            for i in (*ids, *generation.tail_ids)
-        ):
+        emitted: tuple[object, ...] = (*ids, *generation.tail_ids)
+        if not all(isinstance(i, int) and 0 <= i < self.model.vocab_size for i in emitted):
             return _failure(request, "a token id lies outside the vocabulary")
         if not ids and not generation.tail_ids:
             return _failure(request, "the output is empty: not even a first token")
