@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gate.collect import Collected
+from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
 from gate.plan import ARMS, Plan
 from gate.provenance import describe_machine, find_differences, make_surface
@@ -63,6 +64,7 @@ def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, d
         **session.describe(),
         "template_sha256": session.template_sha256,
         "evalset": {"name": plan.evalset.spec.name, "sha256": plan.evalset.sha256},
+        "conformance_sha256": hash_conformance() if plan.conformance else "not run",
         "n_requests": len(collected.requests),
         "batch": plan.project.config.run.batch,
         "seed": plan.project.config.seed,
