@@ -84,7 +84,19 @@ def _read_python_spec(arm: str, entries: dict[str, object]) -> DecoderSpec:
     if not isinstance(target, str) or target.count(":") != 1:
         msg = f"{arm}.target = {target!r}; a python decoder needs target = 'module:factory'"
         raise UsageError(msg)
-    return DecoderSpec(kind="python", target=target, options=entries, noise="own")
+    own = {key: entries[key] for key in kinds.PythonOptions.__struct_fields__ if key in entries}
+    try:
+        checked = msgspec.convert(own, kinds.PythonOptions)
+    except msgspec.ValidationError as error:
+        msg = f"{arm}: {error}; see docs/decoders.md for the keys of a python decoder"
+        raise UsageError(msg) from error
+    return DecoderSpec(
+        kind="python",
+        target=target,
+        options=entries,
+        noise=checked.noise or "own",
+        max_batch=checked.max_batch,
+    )
 
 
 def load_object(target: str, folder: Path | None = None) -> Any:

@@ -39,3 +39,9 @@ class PythonOptions(Record, frozen=True, kw_only=True):
 
     noise: Noise | None = None
     max_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse batches of nothing."""
+        if self.max_batch is not None and self.max_batch < 1:
+            msg = f"max_batch = {self.max_batch}; it must be at least 1"
+            raise ValueError(msg)

@@ -51,7 +51,13 @@ class PythonDecoder:
         return hasattr(self._inner, "tap")
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
-        """Yield what the decoder yields; a crash fails the requests it left unanswered."""
+        """Yield what the decoder yields, called with at most ``max_batch`` requests."""
+        size = self.spec.max_batch or max(1, len(requests))
+        for at in range(0, len(requests), size):
+            yield from self._serve(requests[at : at + size])
+
+    def _serve(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Yield what one call yields; a crash fails the requests it left unanswered."""
         open_keys = {(request.id, request.repeat) for request in requests}
         try:
             for generation in self._inner.generate(requests):
