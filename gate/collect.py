@@ -15,13 +15,14 @@ from gate.errors import RunError
 from gate.measures.paired import Arm, Paired
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
-from gate.records import DecoderSpec, NoiseBound, Request
+from gate.records import BandProbe, DecoderSpec, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
 
 Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
 """Prompts behind the noise bound; float32 rests on its floor, which a few positions confirm."""
 CALIBRATION_REQUESTS_16_BIT = 32
+PROBE_BATCH = 8  # of a decoder that sets no limit
 ROWS_UNKNOWN = 32  # rows of a step assumed of decoders that do not say
 
 
@@ -60,6 +61,7 @@ class Collected:
     arms: dict[str, Arm]
     timing: tuple[TimingBlock, ...]
     bound: NoiseBound
+    band: BandProbe | None = None  # None: the candidate takes no drafts from outside
 
 
 def collect(
@@ -70,6 +72,7 @@ def collect(
     bound = _calibrate(plan, store, stored, session, progress)
     arms = {arm: _collect_arm(plan, store, stored, session, arm, progress) for arm in ARMS}
     timing = _collect_timing(plan, store, stored, session, arms, progress)
+    band = _probe_band(plan, store, stored, session, arms, bound)
     if not session.is_unchanged:
         msg = (
             "a decoder changed the model's weights in memory; nothing that followed can be trusted"
@@ -80,7 +83,30 @@ def collect(
         arms={name: arm for name, (arm, _) in arms.items()},
         timing=timing,
         bound=bound,
+        band=band,
     )
+
+
+def _probe_band(
+    plan: Plan,
+    store: RunStore,
+    stored: StoredPlan,
+    session: Any,
+    arms: Mapping[str, tuple[Arm, Any]],
+    bound: NoiseBound,
+) -> BandProbe | None:
+    """Offer the candidate second choices inside the noise band, last: prompts come again."""
+    known = store.read("band.json", BandProbe)
+    if known:
+        return known
+    baseline, decoder = arms["baseline"][0], arms["candidate"][1]
+    keyed = {(r.id, r.repeat): r for batch in stored.batches for r in batch}
+    outputs = [(keyed[key], scores) for key, scores in baseline.scores.items()]
+    size = min(plan.project.config.run.batch, decoder.spec.max_batch or PROBE_BATCH)
+    band: BandProbe | None = session.probe_band(decoder, outputs, bound, size)
+    if band:
+        store.write("band.json", band)
+    return band
 
 
 def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:

@@ -45,6 +45,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     timing_per_class: int = 2
     allow_differences: tuple[AllowedDifference, ...] = ()
     allow_unknown_acceptance: str = ""
+    acceptance_reference: str = ""  # what the approved candidate took, per request
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     resamples: int = 100_000
 

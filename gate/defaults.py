@@ -29,6 +29,12 @@ MEASURES = GAIN_MEASURES | frozenset(
         "baseline_termination",
         "baseline_conformance",
         "reported_logprobs",
+        "pit_distance",
+        "sample_lag",
+        "sample_duplicates",
+        "text_mmd",
+        "band_acceptance",
+        "acceptance_drop",
     }
 )
 LOCKED = ("token certificate", "termination", "exercised", "conformance", "error rate")
@@ -108,6 +114,69 @@ _RATES = (
         ),
     ),
 )
+_BAND = Criterion(
+    name="second choices",
+    measure="band_acceptance",
+    rule="alarm",
+    floor=0.1,
+    rationale="a verifier that takes the second choice more often than not is relaxed, however "
+    "close the two are",
+)
+_SAMPLED = (
+    Criterion(
+        name="sampled law",
+        measure="pit_distance",
+        rule="at_most",
+        margin=0.05,
+        min_pairs=4000,
+        rationale="no set of likeliest tokens may be drawn a twentieth more or less often; fewer "
+        "than 4,000 sampled tokens cannot tell",
+    ),
+    *(
+        Criterion(
+            name=f"sampled law alarm, {group.replace('_', ' ')}",
+            measure="pit_distance",
+            groups=group,
+            rule="alarm",
+            floor=0.02,
+            rationale="sampled tokens that do not follow the model's law, wherever in a run",
+        )
+        for group in ("all", "first_of_run", "inside_run")
+    ),
+    Criterion(
+        name="sampled tokens independent",
+        measure="sample_lag",
+        rule="alarm",
+        floor=0.05,
+        rationale="noise that serves two tokens in a row shows in their correlation alone",
+    ),
+    Criterion(
+        name="sampled repeats differ",
+        measure="sample_duplicates",
+        rule="at_most",
+        rationale="repeats of a sampled request are independent draws",
+    ),
+    Criterion(
+        name="sampled texts",
+        measure="text_mmd",
+        rule="alarm",
+        floor=0.005,
+        rationale="where tokens cannot be scored, texts must not tell the arms apart",
+    ),
+)
+_DROPS = tuple(
+    Criterion(
+        name=name,
+        measure="acceptance_drop",
+        groups=groups,
+        rule="at_most",
+        margin=0.10,
+        min_pairs=3,
+        rationale="a tenth more forwards than the approved candidate took is a lost speed-up, "
+        "and a class must not pay for another",
+    )
+    for name, groups in (("acceptance", "all"), ("acceptance by class", "each_class"))
+)
 _TASKS = (
     Criterion(
         name="task accuracy",
@@ -180,7 +249,13 @@ _BASELINE_CONFORMANCE = Criterion(
 
 
 def default_criteria(
-    claim: Claim, purpose: Purpose, dtype: str, max_dropped: float, *, own_baseline: bool
+    claim: Claim,
+    purpose: Purpose,
+    dtype: str,
+    max_dropped: float,
+    *,
+    own_baseline: bool,
+    has_reference: bool = False,
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
     baseline = [*_BASELINE, *([_BASELINE_CONFORMANCE] if own_baseline else [])]
@@ -192,6 +267,7 @@ def default_criteria(
         rationale=_PAIRS.rationale,
     )
     gain = list(_GAIN) if purpose == "release" else []
+    drops = list(_DROPS) if has_reference else []
     if claim == "bounded":
         each_task = Criterion(
             name="task accuracy by task",
@@ -211,6 +287,7 @@ def default_criteria(
             _TASKS[0],
             each_task,
             *_GUARDS,
+            *drops,
             *gain,
         ]
     exercised = [] if claim == "control" else [_EXERCISED]
@@ -223,9 +300,12 @@ def default_criteria(
         _ERRORS,
         pairs,
         *_RATES,
+        _BAND,
+        *_SAMPLED,
         divergence_criterion(dtype),
         *_TASKS,
         *_GUARDS,
+        *drops,
         *gain,
     ]
 

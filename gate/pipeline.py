@@ -21,11 +21,14 @@ from gate.errors import GateError
 from gate.export.junit import render_junit
 from gate.export.summary import render_summary
 from gate.measures.acceptance import compare_acceptance
+from gate.measures.acceptance_drop import compare_drop
+from gate.measures.band import compare_band
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
 from gate.measures.forks import find_forks
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.paired import Paired
+from gate.measures.sampling import compare_sampling
 from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
 from gate.measures.termination import compare_termination
@@ -95,12 +98,15 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
         *compare_exercise(traffic),
         *compare_conformance(paired),
         *compare_rates(certified, rng, config.run.resamples),
+        *compare_band(collected.band),
+        *compare_sampling(traffic, rng, config.run.resamples),
         *compare_divergence(traffic),
         *compare_errors(traffic),
         *_score_tasks(plan, traffic, rng),
         *compare_guards(traffic, plan.evalset),
         *compare_serving(_timings(collected), shares),
         *compare_acceptance(traffic),
+        *compare_drop(traffic, plan.reference),
     ]
 
 

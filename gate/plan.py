@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from gate.config import Project
+from gate.config import Project, resolve_inside
 from gate.conformance import Row, load_conformance
 from gate.decoders.base import OWN_ENGINE, load_object, read_spec
 from gate.defaults import default_criteria, merge_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
+from gate.measures.acceptance_drop import AcceptanceReference
 from gate.progress import Progress
 from gate.provenance import hash_json, hash_package, hash_target
 from gate.records import Criterion, DecoderSpec, Request
@@ -37,6 +38,7 @@ class Plan:
     resolved: Any  # models.ResolvedModel
     fingerprint: str
     sources: dict[str, str]
+    reference: AcceptanceReference | None = None
 
 
 def make_plan(project: Project, progress: Progress) -> Plan:
@@ -49,6 +51,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         config.model.dtype,
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
+        has_reference=bool(config.run.acceptance_reference),
     )
     criteria = merge_criteria(defaults, config.criteria, config.claim)
     evalset = load_evalset(project, "evalset", config.evalset)
@@ -86,11 +89,30 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         resolved=resolved,
         fingerprint=hash_json(msgspec.to_builtins(marks)),
         sources=sources,
+        reference=_read_reference(project, evalset),
     )
+
+
+def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:
+    """Read what the approved candidate took. Raises UsageError where it is of another evalset."""
+    name = project.config.run.acceptance_reference
+    if not name:
+        return None
+    path = resolve_inside(project, "run.acceptance_reference", name)
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=AcceptanceReference)
+    except (OSError, msgspec.MsgspecError) as error:
+        msg = f"run.acceptance_reference = {name!r}: {error}; name a file that 'gate approve' wrote"
+        raise UsageError(msg) from error
+    if found.evalset_sha256 != evalset.sha256:
+        msg = f"run.acceptance_reference = {name!r} is of another evalset; approve a run on this one"
+        raise UsageError(msg)
+    return found
 
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
+    known |= {"first_of_run", "inside_run"}
     known |= {*evalset.spec.tasks, *evalset.spec.classes}
     for criterion in criteria:
         if criterion.groups not in known:

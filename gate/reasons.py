@@ -158,6 +158,32 @@ def _time(_: Criterion, comparison: Comparison) -> str:
     )
 
 
+def _sampled(_: Criterion, comparison: Comparison) -> str:
+    n = comparison.difference.n if comparison.difference else 0
+    place = {"first_of_run": ", first of a run", "inside_run": ", inside a run"}.get(
+        comparison.group, ""
+    )
+    return (
+        f"{n:,} sampled tokens{place} lie {_number(comparison.candidate)} from the model's own law "
+        "(largest difference of the distribution functions)"
+    )
+
+
+def _band(_: Criterion, comparison: Comparison) -> str:
+    n = comparison.difference.n if comparison.difference else 0
+    return (
+        f"the candidate took {_share(comparison.candidate)} of {n} drafts that are the model's "
+        "second choice by a hair; a lossless verifier takes at most half"
+    )
+
+
+def _drop(_: Criterion, comparison: Comparison) -> str:
+    place = "" if comparison.group == "all" else f" on {comparison.group}"
+    change = comparison.candidate or 0.0
+    word = "more" if change >= 0 else "fewer"
+    return f"{abs(change):.1%} {word} forwards per token{place} than the approved candidate took"
+
+
 def _general(criterion: Criterion, comparison: Comparison) -> str:
     estimate = comparison.difference
     value = _number(estimate.statistic) if estimate else "not measured"
@@ -180,6 +206,9 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "task_delta": _tasks,
     "guard_flips": _guards,
     "time_ratio": _time,
+    "pit_distance": _sampled,
+    "band_acceptance": _band,
+    "acceptance_drop": _drop,
 }
 
 

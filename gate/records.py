@@ -227,6 +227,18 @@ class NoiseBound(Record, frozen=True, kw_only=True):
     flip_rate_wide: float = 0.0
 
 
+class BandProbe(Record, frozen=True, kw_only=True):
+    """The referee's second choices, offered to the candidate as drafts.
+
+    n_in_band: positions whose two best scores lie within ``band_nat``. accepted: per offer,
+    the closest first, whether the candidate took it.
+    """
+
+    band_nat: float
+    n_in_band: int
+    accepted: tuple[bool, ...] = ()
+
+
 class Run(Record, frozen=True, kw_only=True):
     """One arm's side of a run: what ran, and what came out."""
 

@@ -46,6 +46,15 @@ class PythonDecoder:
             self._inner.tap = tap
 
     @property
+    def drafts(self) -> Any:
+        """The inner decoder's external drafts; AttributeError where it takes none."""
+        return self._inner.drafts
+
+    @drafts.setter
+    def drafts(self, drafts: Any) -> None:
+        self._inner.drafts = drafts
+
+    @property
     def has_tap(self) -> bool:
         """Whether the law used while decoding can be read."""
         return hasattr(self._inner, "tap")

@@ -22,11 +22,12 @@ from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
 from gate.decoders.memory import fit_batch
+from gate.decoders.probing import probe_band
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
 from gate.models import LoadedModel, ResolvedModel, load_model, read_model_config, resolve_model
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, Trace
+from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores, Trace
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
 
@@ -213,6 +214,16 @@ class Session:
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
         """Measure how far honest arithmetic moves a logit gap here."""
         return measure_noise(self.model, self.referee, requests, n_rows)
+
+    def probe_band(
+        self,
+        decoder: Decoder,
+        outputs: Sequence[tuple[Request, TokenScores]],
+        bound: NoiseBound,
+        batch: int,
+    ) -> BandProbe | None:
+        """Offer a decoder second choices inside the noise band; None: it takes no drafts."""
+        return probe_band(self.referee, decoder, outputs, bound, batch)
 
     @torch.inference_mode()
     def checksum(self) -> str:
