@@ -54,7 +54,9 @@ def test_the_example_of_the_configuration_is_valid() -> None:
         base.read_spec(arm, getattr(decoded, arm))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/decoders.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
