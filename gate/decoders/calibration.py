@@ -34,7 +34,10 @@ DRAFT_LENGTH = 3
 def measure_noise(
     model: LoadedModel, referee: Referee, requests: Sequence[Request], n_rows: int
 ) -> NoiseBound:
-    """Return the bound from greedy decoding of ``requests`` (token-id prompts)."""
+    """Return the bound from greedy decoding of ``requests`` (token-id prompts).
+
+    Repeats of a request count once: decoded greedily they are one output.
+    """
     plain = [
         msgspec.structs.replace(
             r,
@@ -46,7 +49,7 @@ def measure_noise(
             stream=False,
             response_format=None,
         )
-        for r in requests
+        for r in {request.id: request for request in requests}.values()
     ]
     narrow = _gap_changes(model, referee, plain, None)
     wide = _gap_changes(model, referee, plain, random_drafts(model.vocab_size, n_rows))
