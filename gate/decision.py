@@ -150,7 +150,8 @@ def _list_unjudged(verdicts: Sequence[Verdict]) -> list[str]:
         if v.outcome is Outcome.NOT_JUDGED and v.blocking and v.half == "content":
             groups.setdefault((v.criterion, v.reason), []).append(v.group)
     return [
-        f"{criterion} ({', '.join(names)}): {reason}" for (criterion, reason), names in groups.items()
+        f"{criterion} ({', '.join(names)}): {reason}"
+        for (criterion, reason), names in groups.items()
     ]
 
 

@@ -81,6 +81,38 @@ MEASURES = {
         "nats",
         absolute=True,
     ),
+    "band_acceptance": Measure(
+        "Second choices",
+        "how much more than half of the model's second choices were taken, offered as drafts",
+        "share",
+    ),
+    "pit_distance": Measure(
+        "Sampled law",
+        "distance of the sampled tokens from the model's own law",
+        absolute=True,
+    ),
+    "sample_lag": Measure(
+        "Independence of sampled tokens",
+        "correlation of one sampled token with the next; noise used twice shows here",
+        absolute=True,
+    ),
+    "sample_duplicates": Measure(
+        "Copies among repeats",
+        "repeats of a sampled request that are equal although chance makes that next to impossible",
+        "share",
+        "",
+        absolute=True,
+    ),
+    "text_mmd": Measure(
+        "Sampled texts",
+        "whether sampled texts tell the arms apart, where tokens cannot be scored",
+        absolute=True,
+    ),
+    "acceptance_drop": Measure(
+        "Acceptance beside the approved candidate",
+        "forwards per token, as a change from what the approved candidate took",
+        "share",
+    ),
     "task_delta": Measure("Task score", "evaluation score, candidate minus baseline", "share"),
     "guard_flips": Measure("Behaviour", "answers whose behaviour label changed", "share"),
     "time_ratio": Measure(
