@@ -43,6 +43,18 @@ def make_parser() -> argparse.ArgumentParser:
         commands, "report", report_run, "render report, summary and JUnit again from a decision"
     )
     report.add_argument("run", type=Path, help="a run's folder, for example reports/latest")
+    selftest = _add(
+        commands, "selftest", run_selftest, "run the fault catalogue and the lossless controls"
+    )
+    selftest.add_argument("--json", type=Path, metavar="FILE", help="write all rows as JSON")
+    selftest.add_argument(
+        "--quick", action="store_true", help="each fault on the requests of its kind only"
+    )
+    selftest.add_argument(
+        "--only", default="", metavar="ID,...", help="these faults and controls only"
+    )
+    selftest.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    selftest.add_argument("--list", action="store_true", help="name every fault and control")
     _add(commands, "doctor", doctor, "check this machine and configuration before a run")
     return parser
 
@@ -135,6 +147,26 @@ def doctor(arguments: argparse.Namespace) -> int:
     for finding in findings:
         print(f"{'ok  ' if finding.is_fine else 'FIX '} {finding.what}: {finding.message}")
     return 0 if all(finding.is_fine for finding in findings) else 2
+
+
+def run_selftest(arguments: argparse.Namespace) -> int:
+    """``gate selftest``: 0 when every fault was detected and no control flagged, else 3."""
+    from gate import selftest  # noqa: PLC0415
+    from gate.config import load_project  # noqa: PLC0415
+    from gate.progress import Progress  # noqa: PLC0415
+
+    if arguments.list:
+        print("\n".join(selftest.describe_catalogue()))
+        return 0
+    only = tuple(name for name in arguments.only.split(",") if name)
+    options = selftest.Options(quick=arguments.quick, only=only)
+    project, progress = load_project(arguments.config), Progress(is_quiet=arguments.quiet)
+    found = selftest.run_selftest(project, reports_folder(arguments), progress, _now, options)
+    print("\n".join(selftest.describe(found)))
+    if arguments.json:
+        selftest.write_json(found, arguments.json)
+    is_fine = not (found.missed or found.flagged)
+    return EXIT_CODES[Outcome.PASS if is_fine else Outcome.FAIL]
 
 
 def _now() -> dt.datetime:

@@ -87,11 +87,22 @@ def _run_planned(
 
 def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison]:
     """Apply every measure."""
+    rng = np.random.default_rng(plan.project.config.seed)
+    shares = {name: entry.traffic_share for name, entry in plan.evalset.spec.classes.items()}
+    return [
+        *measure_content(plan, paired, collected, rng),
+        *measure_quality(plan, paired, rng),
+        *compare_serving(_timings(collected), shares),
+    ]
+
+
+def measure_content(
+    plan: Plan, paired: Paired, collected: Collected, rng: np.random.Generator
+) -> list[Comparison]:
+    """Apply the measures that need the outputs and what the referee says of them."""
     config = plan.project.config
-    rng = np.random.default_rng(config.seed)
     traffic = without_conformance(paired)
     certified = add_timing(traffic, collected)
-    shares = {name: entry.traffic_share for name, entry in plan.evalset.spec.classes.items()}
     return [
         *compare_certificates(certified),
         *compare_termination(certified),
@@ -102,12 +113,15 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
         *compare_sampling(traffic, rng, config.run.resamples),
         *compare_divergence(traffic),
         *compare_errors(traffic),
-        *_score_tasks(plan, traffic, rng),
-        *compare_guards(traffic, plan.evalset),
-        *compare_serving(_timings(collected), shares),
         *compare_acceptance(traffic),
         *compare_drop(traffic, plan.reference),
     ]
+
+
+def measure_quality(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
+    """Apply the measures that need the evalset's tasks: scores and guards."""
+    traffic = without_conformance(paired)
+    return [*_score_tasks(plan, traffic, rng), *compare_guards(traffic, plan.evalset)]
 
 
 def _timings(

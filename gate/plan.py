@@ -105,7 +105,9 @@ def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference |
         msg = f"run.acceptance_reference = {name!r}: {error}; name a file that 'gate approve' wrote"
         raise UsageError(msg) from error
     if found.evalset_sha256 != evalset.sha256:
-        msg = f"run.acceptance_reference = {name!r} is of another evalset; approve a run on this one"
+        msg = (
+            f"run.acceptance_reference = {name!r} is of another evalset; approve a run on this one"
+        )
         raise UsageError(msg)
     return found
 

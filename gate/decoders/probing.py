@@ -55,9 +55,7 @@ def probe_band(
     return BandProbe(band_nat=band, n_in_band=len(places), accepted=accepted)
 
 
-def _find_places(
-    outputs: Iterable[tuple[Request, TokenScores]], band: float
-) -> Iterator[_Place]:
+def _find_places(outputs: Iterable[tuple[Request, TokenScores]], band: float) -> Iterator[_Place]:
     for request, scores in outputs:
         if needs_processing(request):
             continue

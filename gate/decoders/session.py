@@ -120,14 +120,19 @@ class Session:
         """Text of token ids as users see it."""
         return decode(self.model.tokenizer, ids)
 
-    def run_batch(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
-        """Decode one batch, check how outputs ended, and let the referee score them."""
+    def run_batch(
+        self, decoder: Decoder, requests: Sequence[Request], *, tap: bool = True
+    ) -> BatchResult:
+        """Decode one batch, check how outputs ended, and let the referee score them.
+
+        tap: take the laws that the decoder used, where it shows them.
+        """
         laws: dict[tuple[str, int], list[torch.Tensor]] = {}
 
-        def tap(request: Request, position: int, law: Law) -> None:  # noqa: ARG001 - in order
+        def take(request: Request, position: int, law: Law) -> None:  # noqa: ARG001 - in order
             laws.setdefault((request.id, request.repeat), []).append(law.logits.clone())
 
-        set_tap(decoder, tap)
+        set_tap(decoder, take if tap else None)
         try:
             generations = self.collect(decoder, requests)
         finally:

@@ -18,9 +18,7 @@ CAUGHT = ("token_defects", "divergence", "conformance", "token_unexplained", "er
 N_SHARED = 16  # first tokens that make two prompts share a cache block
 
 
-@fault(
-    "no-rollback", kind=KIND, source=thread("ml-explore/mlx-lm/pull/1109"), expected=CAUGHT
-)
+@fault("no-rollback", kind=KIND, source=thread("ml-explore/mlx-lm/pull/1109"), expected=CAUGHT)
 def no_rollback(_: float) -> Changes:
     """A rejected draft stays in the cache."""
 

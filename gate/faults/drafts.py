@@ -76,9 +76,7 @@ def find_place(ids: Sequence[int], output: Sequence[int]) -> int | None:
     return None
 
 
-def record_drafts(
-    model: LoadedModel, batches: Iterable[Sequence[Request]]
-) -> dict[Key, Recorded]:
+def record_drafts(model: LoadedModel, batches: Iterable[Sequence[Request]]) -> dict[Key, Recorded]:
     """Decode plainly, past the ends where nothing but the end is lost by that, and remember."""
     decoder = AutoregressiveDecoder(model, AutoregressiveOptions())
     seconds: dict[Key, list[list[int]]] = {}

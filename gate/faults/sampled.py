@@ -94,17 +94,13 @@ def unfiltered_target(_: float) -> Changes:
     return Changes(sampler=Unfiltered)
 
 
-@fault(
-    "seed-ignored", kind=KIND, source=thread("vllm-project/vllm/issues/6038"), expected=CAUGHT
-)
+@fault("seed-ignored", kind=KIND, source=thread("vllm-project/vllm/issues/6038"), expected=CAUGHT)
 def seed_ignored(_: float) -> Changes:
     """The request's seed has no effect."""
     return Changes(sampler=with_sampling(seed=0))
 
 
-@fault(
-    "engine-rng", kind=KIND, source=thread("NVIDIA/TensorRT-LLM/pull/17599"), expected=CAUGHT
-)
+@fault("engine-rng", kind=KIND, source=thread("NVIDIA/TensorRT-LLM/pull/17599"), expected=CAUGHT)
 def engine_rng(_: float) -> Changes:
     """One generator serves the whole engine: an output depends on what ran before."""
     drawn = count(1)
@@ -117,9 +113,7 @@ def engine_rng(_: float) -> Changes:
     return Changes(sampler=Shared)
 
 
-@fault(
-    "mixed-seeds", kind=KIND, source=thread("vllm-project/vllm/issues/9441"), expected=CAUGHT
-)
+@fault("mixed-seeds", kind=KIND, source=thread("vllm-project/vllm/issues/9441"), expected=CAUGHT)
 def mixed_seeds(_: float) -> Changes:
     """In a batch with seeded requests the unseeded are left at token 0."""
 

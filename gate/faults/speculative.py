@@ -134,7 +134,8 @@ def speculative(sampler: type[SpeculativeSampler]) -> Changes:
 def own_fault(fault_id: str, **fields: Any) -> Any:
     """Register a fault that only shows in a few thousand sampled tokens."""
     return fault(
-        fault_id, **{"kind": KIND, "expected": CAUGHT, "needs": "sampled", "n_tokens": 4000} | fields
+        fault_id,
+        **{"kind": KIND, "expected": CAUGHT, "needs": "sampled", "n_tokens": 4000} | fields,
     )
 
 

@@ -42,7 +42,9 @@ class Draws:
         return Draws(pit=self.pit[kept], request=self.request[kept], place=self.place[kept])
 
 
-def compare_sampling(paired: Paired, rng: np.random.Generator, n_resamples: int) -> list[Comparison]:
+def compare_sampling(
+    paired: Paired, rng: np.random.Generator, n_resamples: int
+) -> list[Comparison]:
     """Return pit_distance (all, and by place in a run), sample_lag, sample_duplicates, text_mmd."""
     keys = [key for key in paired.keys if paired.requests[key].sampling.temperature > 0]
     note = NO_SAMPLES if not keys else KEYED

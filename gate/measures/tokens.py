@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from gate.measures.diagnosis import Defect, describe
@@ -233,6 +234,32 @@ def adds_up(generation: Generation) -> bool:
 
 def compare_exercise(paired: Paired) -> list[Comparison]:
     """Return the measure exercised: drafts the candidate had accepted, and where."""
+    detail, n_known = _count_exercise(paired)
+    base = Comparison(measure="exercised", unit="count", detail=detail)
+    if n_known == 0:
+        note = "the candidate does not say how many drafts it accepted"
+        return [msgspec.structs.replace(base, note=note)]
+    total = float(str(detail["accepted"]))
+    counted = Estimate(
+        statistic=total,
+        interval=(total, total),
+        confidence_level=1.0,
+        n=n_known,
+        method="count",
+    )
+    return [
+        msgspec.structs.replace(
+            base,
+            direction="higher_is_better",
+            baseline=0.0,
+            candidate=total,
+            difference=counted,
+        )
+    ]
+
+
+def _count_exercise(paired: Paired) -> tuple[dict[str, object], int]:
+    """Return what was accepted, and of how many requests the steps are known."""
     by_class: dict[str, int] = {}
     n_requests = n_known = n_drafted = n_wrong = 0
     for key, request in paired.requests.items():
@@ -248,38 +275,12 @@ def compare_exercise(paired: Paired) -> list[Comparison]:
         n_drafted += sum(step.n_drafted for step in generation.trace.steps)
         n_requests += accepted > 0
         by_class[request.request_class] += accepted
-    total = sum(by_class.values())
-    detail = {
-        "accepted": total,
+    detail: dict[str, object] = {
+        "accepted": sum(by_class.values()),
         "requests": n_requests,
         "by_class": by_class,
         "drafted": n_drafted,
         "n_not_adding_up": n_wrong,
         "unknown": n_known == 0,
     }
-    if n_known == 0:
-        return [
-            Comparison(
-                measure="exercised",
-                unit="count",
-                detail=detail,
-                note="the candidate does not say how many drafts it accepted",
-            )
-        ]
-    return [
-        Comparison(
-            measure="exercised",
-            unit="count",
-            direction="higher_is_better",
-            baseline=0,
-            candidate=total,
-            detail=detail,
-            difference=Estimate(
-                statistic=float(total),
-                interval=(float(total), float(total)),
-                confidence_level=1.0,
-                n=n_known,
-                method="count",
-            ),
-        )
-    ]
+    return detail, n_known
