@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gate.errors import UsageError
 from gate.records import Claim, Criterion, Purpose
 
@@ -194,6 +196,14 @@ _TASKS = (
         rationale="a loss on one task must not hide behind a gain on another",
     ),
 )
+_BOUNDED_TASKS = Criterion(
+    name="task accuracy by task",
+    measure="task_delta",
+    groups="each_task",
+    rule="non_inferior",
+    margin=0.10,
+    rationale="the declared loss per task, a tenth of the answers unless you say otherwise",
+)
 _GUARDS = tuple(
     Criterion(
         name=f"{group} flips",
@@ -258,55 +268,23 @@ def default_criteria(
     has_reference: bool = False,
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
-    baseline = [*_BASELINE, *([_BASELINE_CONFORMANCE] if own_baseline else [])]
-    pairs = Criterion(
-        name=_PAIRS.name,
-        measure=_PAIRS.measure,
-        rule=_PAIRS.rule,
-        margin=max_dropped,
-        rationale=_PAIRS.rationale,
-    )
-    gain = list(_GAIN) if purpose == "release" else []
-    drops = list(_DROPS) if has_reference else []
-    if claim == "bounded":
-        each_task = Criterion(
-            name="task accuracy by task",
-            measure="task_delta",
-            groups="each_task",
-            rule="non_inferior",
-            margin=0.10,
-            rationale="the declared loss per task, a tenth of the answers unless you say otherwise",
-        )
-        return [
-            *baseline,
-            _TERMINATION,
-            _EXERCISED,
-            _CONFORMANCE,
-            _ERRORS,
-            pairs,
-            _TASKS[0],
-            each_task,
-            *_GUARDS,
-            *drops,
-            *gain,
-        ]
-    exercised = [] if claim == "control" else [_EXERCISED]
+    is_bounded = claim == "bounded"
+    pairs = msgspec.structs.replace(_PAIRS, margin=max_dropped)
+    kept_tokens = [*_RATES, _BAND, *_SAMPLED, divergence_criterion(dtype)]
     return [
-        *baseline,
-        _CERTIFICATE,
+        *_BASELINE,
+        *([_BASELINE_CONFORMANCE] if own_baseline else []),
+        *([] if is_bounded else [_CERTIFICATE]),
         _TERMINATION,
-        *exercised,
+        *([] if claim == "control" else [_EXERCISED]),
         _CONFORMANCE,
         _ERRORS,
         pairs,
-        *_RATES,
-        _BAND,
-        *_SAMPLED,
-        divergence_criterion(dtype),
-        *_TASKS,
+        *([] if is_bounded else kept_tokens),
+        *((_TASKS[0], _BOUNDED_TASKS) if is_bounded else _TASKS),
         *_GUARDS,
-        *drops,
-        *gain,
+        *(_DROPS if has_reference else []),
+        *(_GAIN if purpose == "release" else []),
     ]
 
 
