@@ -71,7 +71,7 @@ def measure_noise(
 
 
 class _Changes:
-    """Per position: change of the gap, whether the best token changed, size of the top logit."""
+    """Per position: change of the gap, whether a worse token came out, size of the top logit."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, bool, float]] = []
@@ -81,7 +81,8 @@ class _Changes:
         first, second = best.indices.tolist()
         own = used.float()
         moved = abs(float(own[first] - own[second]) - float(best.values[0] - best.values[1]))
-        self._rows.append((moved, int(own.argmax()) != first, abs(float(best.values[0]))))
+        is_flipped = bool(referee[int(own.argmax())].float() < best.values[0])  # a tie is none
+        self._rows.append((moved, is_flipped, abs(float(best.values[0]))))
 
     @property
     def change(self) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Offering the referee's second choices as drafts, where both are within the noise band.
 
 A request is cut just before such a position and served again: its prefill gives the token
-before, and the first step then verifies the second choice.
+before, and the first step then verifies the second choice: the best token but the one that the
+baseline took. Exact ties, common where logits are rounded to 16 bits, are left out: what breaks
+them is a rule, not noise, so that a lossless verifier may take all of them.
 """
 
 from __future__ import annotations
@@ -60,15 +62,16 @@ def _find_places(outputs: Iterable[tuple[Request, TokenScores]], band: float) ->
         if needs_processing(request):
             continue
         for position in range(1, len(scores.gap)):
-            if scores.gap[position] <= band:
+            if 0.0 < scores.gap[position] <= band:
                 yield _Place(scores.gap[position], request, scores.token_ids, position)
 
 
 @torch.inference_mode()
 def _offer(referee: Referee, place: _Place) -> int:
     prompt: Any = place.request.prompt
-    row = referee.logits(prompt, place.emitted[: place.position])[-1]
-    return int(row.float().topk(2).indices[1])
+    row = referee.logits(prompt, place.emitted[: place.position])[-1].float()
+    row[place.emitted[place.position]] = -torch.inf
+    return int(row.argmax())
 
 
 def _cut(name: str, place: _Place) -> Request:
