@@ -64,7 +64,7 @@ class RecordedDrafts:
 
 
 def find_place(ids: Sequence[int], output: Sequence[int]) -> int | None:
-    """Return the index in ``ids`` that continues ``output``: the same output, or its last tokens."""
+    """Return the index in ``ids`` that continues ``output``: the same, or its last tokens."""
     n = len(output)
     if tuple(ids[:n]) == tuple(output):
         return n

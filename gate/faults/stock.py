@@ -15,7 +15,7 @@ from transformers import DynamicCache, MistralConfig, MistralForCausalLM
 from gate.decoders.engine import cache_argument
 from gate.decoders.stopping import Stopper
 from gate.faults.base import Changes, fault, thread
-from gate.records import Generation, Request, Step, Trace, Usage
+from gate.records import Generation, Request, Step, Trace, Usage, prompt_ids
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
@@ -44,7 +44,8 @@ class StockDecoder:
     def _serve(self, request: Request) -> Generation:
         stopper = Stopper(request, self._model.tokenizer)
         cache = DynamicCache(config=self._model.model.config)
-        ids, draft, steps = [int(i) for i in request.prompt], [], []  # type: ignore[call-overload]
+        ids, steps = list(prompt_ids(request)), []
+        draft: list[int] = []
         logits = self._forward(ids, cache)[-1:]
         while stopper.finish is None:
             run = self.verify(logits, draft, ids)

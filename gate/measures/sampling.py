@@ -175,11 +175,11 @@ def _texts(
     if not usable:
         note = "the outputs' tokens were scored" if not groups else "no prompt was sent twice"
         return msgspec.structs.replace(base, note=note)
-    sides = [
+    baseline, candidate = (
         [[_characters(arm, key) for key in group] for group in usable]
         for arm in (paired.baseline, paired.candidate)
-    ]
-    estimate = mmd_permutation(*sides, rng=rng, n_resamples=n_resamples)
+    )
+    estimate = mmd_permutation(baseline, candidate, rng, n_resamples)
     detail: dict[str, object] = {"smallest_pvalue": 1.0 / (1.0 + n_resamples)}
     return msgspec.structs.replace(
         base, candidate=estimate.statistic, difference=estimate, detail=detail

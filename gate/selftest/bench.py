@@ -79,7 +79,7 @@ class Bench:
     baseline: dict[str, list[BatchResult]] = field(default_factory=dict)
 
     def choose(self, groups: Iterable[str], n_tokens: int | None) -> dict[str, Batches]:
-        """Return batches of the groups; of each, where ``n_tokens`` is given, no more than needed."""
+        """Return batches of the groups; no more of each than ``n_tokens``, where given, needs."""
         return {name: self._first(name, n_tokens) for name in groups}
 
     def _first(self, group: str, n_tokens: int | None) -> Batches:
