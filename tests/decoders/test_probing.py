@@ -52,8 +52,14 @@ def share_taken(model: LoadedModel, fault: str, outputs: Outputs, bound: NoiseBo
     return sum(probe.accepted) / len(probe.accepted)
 
 
-def test_there_are_exact_ties_to_leave_out(outputs: Outputs) -> None:
-    assert sum(gap == 0.0 for _, scores in outputs for gap in scores.gap) >= 5
+def test_exact_ties_are_not_offered(
+    rounded: LoadedModel, outputs: Outputs, bound: NoiseBound
+) -> None:
+    gaps = [gap for _, scores in outputs for gap in scores.gap[1:]]
+    probe = probe_band(Referee(rounded), make(rounded, "baseline"), outputs, bound, 8)
+    assert probe is not None
+    assert sum(gap == 0.0 for gap in gaps) >= 5
+    assert probe.n_in_band == sum(0.0 < gap <= probe.band_nat for gap in gaps)
 
 
 @pytest.mark.parametrize("control", ["baseline", "lookahead", "self-draft", "tie-last"])
