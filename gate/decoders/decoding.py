@@ -120,7 +120,8 @@ class Batch:
         extras = [drafter.extra_rows() for drafter in drafters]
         layout = self.lay_out(trees, extras, [output.last for output in outputs])
         drafted = self._now()
-        logits = self._engine.forward(layout.tokens, layout.depths, layout.mask, layout.read)
+        mask = layout.mask if layout.tokens.shape[1] > 1 else None
+        logits = self._engine.forward(layout.tokens, layout.depths, mask, layout.read)
         peaks, best = (part.tolist() for part in logits.max(-1))
         walks = [
             self.walk(output, tree, logits[slot], best[slot], peaks[slot])

@@ -51,12 +51,12 @@ class _SlotLayer(CacheLayerMixin):
         return keys[:n, :, : owner.n_used], values[:n, :, : owner.n_used]
 
     def get_seq_length(self) -> int:
-        """Slots in use before this step (only asked for by mask code that we bypass)."""
-        return 0
+        """Slots in use before this step: the same for all requests wherever it is asked for."""
+        return self._owner.n_past
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Only asked for by mask code that a 4-D mask bypasses."""
-        return query_length, 0
+        """Slots in use in this step, and where they begin."""
+        return self._owner.n_past + query_length, 0
 
     def get_max_length(self) -> int:
         """Slots per request."""
@@ -73,7 +73,7 @@ class SlotCache(Cache):
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.slots = torch.empty(0, dtype=torch.long)
         self.batch_index = torch.empty(0, dtype=torch.long)
-        self.n_used = 0
+        self.n_used = self.n_past = 0
         super().__init__(layers=[_SlotLayer(self, index) for index in range(shape[0])])
 
     def move(self, request: int, source: torch.Tensor, target: torch.Tensor) -> None:
@@ -122,9 +122,8 @@ class Engine:
         for b, piece in enumerate(pieces):
             tokens[b, : len(piece)] = piece
         depths = np.broadcast_to(np.arange(n_rows), tokens.shape)
-        mask = np.broadcast_to(np.tri(n_rows, dtype=bool), (len(pieces), n_rows, n_rows))
         ends = sorted({len(piece) - 1 for piece in pieces if len(piece)})
-        logits = self.forward(tokens, depths, mask, ends)
+        logits = self.forward(tokens, depths, None, ends)
         for b, piece in enumerate(pieces):
             if len(piece):
                 last[b] = logits[b, ends.index(len(piece) - 1)]
@@ -132,34 +131,50 @@ class Engine:
 
     @torch.inference_mode()
     def forward(
-        self, tokens: np.ndarray, depths: np.ndarray, mask: np.ndarray, read: Sequence[int]
+        self,
+        tokens: np.ndarray,
+        depths: np.ndarray,
+        mask: np.ndarray | None,
+        read: Sequence[int],
     ) -> torch.Tensor:
         """Run one step. Nothing is committed: :meth:`commit` does that.
 
         tokens, depths: (B, R), int64; ``depths`` counts from 0 at the first position that
-        is not committed. mask: (B, R, R), bool, row r may see row c. read: the rows whose
-        logits are wanted. Returns (B, len(read), vocab).
+        is not committed. mask: (B, R, R), bool, row r may see row c; None: a chain, each row
+        sees the ones before it. read: the rows whose logits are wanted. Returns
+        (B, len(read), vocab).
+
+        A chain takes the model's own causal kernel where that is exact: one row each behind
+        equally many slots, or the first rows of all.
         """
         n, n_rows = tokens.shape
+        if mask is None and not self._is_plainly_causal(n, n_rows):
+            mask = np.broadcast_to(np.tri(n_rows, dtype=bool), (n, n_rows, n_rows))
         lengths = torch.from_numpy(self.lengths[:n]).to(self._device)
         rows = torch.arange(n_rows, device=self._device)
         cache = self._cache
         cache.slots = lengths[:, None] + rows
         cache.batch_index = torch.arange(n, device=self._device)[:, None]
-        cache.n_used = int(self.lengths[:n].max()) + n_rows
+        cache.n_past = int(self.lengths[:n].max())
+        cache.n_used = cache.n_past + n_rows
         position_ids = lengths[:, None] + torch.from_numpy(depths.copy()).to(self._device)
         # guesses past the end are never kept
         position_ids = position_ids.clamp(max=self._last_position)
         output = self._model(
             input_ids=torch.from_numpy(tokens).to(self._device),
             position_ids=position_ids,
-            attention_mask=self._additive_mask(lengths, mask),
+            attention_mask=None if mask is None else self._additive_mask(lengths, mask),
             logits_to_keep=torch.tensor(list(read), device=self._device),
             use_cache=True,
             **{cache_argument(self._model): cache},
         )
         logits: torch.Tensor = output.logits
         return logits
+
+    def _is_plainly_causal(self, n: int, n_rows: int) -> bool:
+        """Whether all slots in use are visible, or none was in use before."""
+        lengths = self.lengths[:n]
+        return bool((n_rows == 1 and lengths.min() == lengths.max()) or lengths.max() == 0)
 
     def _additive_mask(self, lengths: torch.Tensor, mask: np.ndarray) -> torch.Tensor:
         """(B, 1, R, slots in use): 0 where a row may look, the dtype's minimum elsewhere."""
