@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ from gate.records import Comparison, Decision, Outcome, Verdict
 from gate.store import RunStore, StoredPlan
 
 VALID_DAYS = 30
+FALSE = ("fails", "inconclusives", "errors")
+"""Ways in which a self-test's lossless control can be flagged."""
 
 
 def open_decision(plan: Plan, store: RunStore, stored: StoredPlan) -> Decision:
@@ -111,6 +113,7 @@ def judge(
         verdicts=tuple(verdicts),
         comparisons=tuple(comparisons),
         notes=tuple(_notes(comparisons, verdicts, collected)),
+        sensitivity=read_sensitivity(plan),
     )
     if differences:
         named = ", ".join(differences)
@@ -120,6 +123,50 @@ def judge(
             "run.allow_differences, or run both arms alike",
         )
     return decision
+
+
+def read_sensitivity(plan: Plan) -> tuple[dict[str, object], ...]:
+    """Return the self-test's rows for this model, dtype and evalset; empty: not measured.
+
+    Looked up in baselines/selftest-*.json beside gate.toml; a later file's rows replace earlier.
+    """
+    rows: dict[str, dict[str, object]] = {}
+    for path in sorted((plan.project.folder / "baselines").glob("selftest-*.json")):
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError):
+            continue  # a broken file is as good as none: the report says "not measured"
+        known = (found.get("model"), found.get("dtype"), found.get("evalset_sha256"))
+        own = (plan.resolved.name, plan.project.config.model.dtype, plan.evalset.sha256)
+        if known == own:
+            rows |= {str(row["id"]): row for row in _read_rows(found)}
+    return tuple(rows.values())
+
+
+def _read_rows(found: dict[str, Any]) -> Iterator[dict[str, object]]:
+    """Yield what a self-test says of each fault and control, in the report's columns."""
+    date = found.get("date", "")
+    for row in found.get("faults", []):
+        yield {
+            "id": row["id"],
+            "kind": row.get("kind", ""),
+            "strength": row.get("strength", ""),
+            "result": "caught" if row.get("detected") else "missed",
+            "by": ", ".join(row.get("by", [])),
+            "tokens": row.get("n_tokens", ""),
+            "date": date,
+        }
+    for row in found.get("controls", []):
+        n_flagged = sum(int(row.get(f"false_{kind}", 0)) for kind in FALSE)
+        yield {
+            "id": row["id"],
+            "kind": "lossless control",
+            "strength": "",
+            "result": f"flagged in {n_flagged} of {row.get('runs', 1)} runs",
+            "by": "",
+            "tokens": row.get("n_tokens", ""),
+            "date": date,
+        }
 
 
 def _unallowed_differences(plan: Plan, opening: Decision) -> list[str]:

@@ -172,9 +172,9 @@ _DROPS = tuple(
         measure="acceptance_drop",
         groups=groups,
         rule="at_most",
-        margin=0.10,
+        margin=0.05,
         min_pairs=3,
-        rationale="a tenth more forwards than the approved candidate took is a lost speed-up, "
+        rationale="a twentieth more forwards than the approved candidate took is a lost speed-up, "
         "and a class must not pay for another",
     )
     for name, groups in (("acceptance", "all"), ("acceptance by class", "each_class"))

@@ -13,6 +13,7 @@ from gate.decoders.drafting import Drafts
 from gate.decoders.lookahead import LookaheadDecoder
 from gate.decoders.options import AutoregressiveOptions, LookaheadOptions
 from gate.faults.base import Changes, FaultyDecoder, RunSampler
+from gate.faults.stock import StockDecoder
 from gate.faults.speculative import SpeculativeSampler, speculative
 from gate.records import Claim, Record, Request
 
@@ -129,6 +130,12 @@ def tie_last(model: Any) -> Any:
             return int((z == z.max()).nonzero()[-1])
 
     return FaultyDecoder(model, Changes(sampler=Last))
+
+
+@control("sliding-window", needs="sliding")
+def sliding_window(model: Any) -> Any:
+    """Prompt lookup on the stock cache of a sliding window, rolled back as it should be."""
+    return StockDecoder(model)
 
 
 @control("speculative-sampling", needs="sampled")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LENGTH = 6
 """Tokens of a draft."""
+CONTEXT = 2
+"""Last tokens of an output that find its place in the recorded one, once both differ."""
 BEYOND = 4
 """Tokens recorded past an output's end."""
 WRONG_OF = (3, 11)
@@ -68,12 +70,9 @@ def find_place(ids: Sequence[int], output: Sequence[int]) -> int | None:
     n = len(output)
     if tuple(ids[:n]) == tuple(output):
         return n
-    for size in (2, 1):
-        tail = tuple(output[-size:])
-        found = [i for i in range(size, len(ids)) if tuple(ids[i - size : i]) == tail]
-        if found:
-            return min(found, key=lambda i: abs(i - n))
-    return None
+    tail = tuple(output[-CONTEXT:])
+    found = [i for i in range(CONTEXT, len(ids)) if tuple(ids[i - CONTEXT : i]) == tail]
+    return min(found, key=lambda i: abs(i - n), default=None)
 
 
 def record_drafts(model: LoadedModel, batches: Iterable[Sequence[Request]]) -> dict[Key, Recorded]:

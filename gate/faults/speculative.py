@@ -2,8 +2,8 @@
 
 The rule (Leviathan et al., 2023, arXiv:2211.17192; Chen et al., 2023, arXiv:2302.01318): a
 draft d ~ q is accepted with probability min(1, p(d) / q(d)); a rejected one is replaced by
-a draw from the normalised max(p - q, 0). The draft law q is a perturbed copy of the target's
-own logits, so that no second model is needed, and a draft is drawn where the row it is
+a draw from the normalised max(p - q, 0). The draft law q is a flattened and perturbed copy of
+the target's own logits, so that no second model is needed, and a draft is drawn where the row it is
 verified in is at hand: the law of the output is that of drafting ahead.
 """
 
@@ -22,7 +22,8 @@ from gate.records import Request, Sampling, Step, Trace
 KIND = "sampling"
 CAUGHT = ("pit_distance", "conformance", "sample_lag", "sample_duplicates")
 DRAFT_LENGTH = 4  # drafts of a run
-PERTURBATION = 1.0  # nats between the draft's logits and the target's
+FLATTENING = 0.5  # of the target's logits, as a weaker model's are
+PERTURBATION = 0.5  # nats beside them
 
 
 def processed_law(z: torch.Tensor, s: Sampling) -> torch.Tensor:
@@ -52,7 +53,7 @@ class SpeculativeSampler(RunSampler):
         """Return the next token, and remember whether it was the draft."""
         z = self.scores(logits, output)
         ids = torch.arange(z.numel(), device=z.device)
-        guess = z + PERTURBATION * torch.sin(ids * 1.7 + len(output))
+        guess = FLATTENING * z + PERTURBATION * torch.sin(ids * 1.7 + len(output))
         if self.request.sampling.temperature == 0:
             token, is_draft = int(z.argmax()), int(guess.argmax()) == int(z.argmax())
         else:
@@ -139,7 +140,7 @@ def own_fault(fault_id: str, **fields: Any) -> Any:
     )
 
 
-@own_fault("softmax-residual", source=thread("huggingface/transformers/pull/28508"))
+@own_fault("softmax-residual", source=thread("huggingface/transformers/pull/28508"), n_tokens=1500)
 def softmax_residual(_: float) -> Changes:
     """The residual is softmax(max(p - q, 0)) instead of the normalised max(p - q, 0)."""
 
@@ -150,7 +151,9 @@ def softmax_residual(_: float) -> Changes:
     return speculative(Softmax)
 
 
-@own_fault("greedy-draft-soft-q", source=thread("huggingface/transformers/issues/32867"))
+@own_fault(
+    "greedy-draft-soft-q", source=thread("huggingface/transformers/issues/32867"), n_tokens=1500
+)
 def greedy_draft_soft_q(_: float) -> Changes:
     """The draft is the argmax, but the ratio takes the softmax of the draft's logits."""
 
@@ -172,7 +175,7 @@ def raw_q(_: float) -> Changes:
     return speculative(Raw)
 
 
-@own_fault("raw-target", source=thread("vllm-project/vllm/pull/10198"))
+@own_fault("raw-target", source=thread("vllm-project/vllm/pull/10198"), n_tokens=1500)
 def raw_target(_: float) -> Changes:
     """The ratio takes p before temperature and cuts."""
 
@@ -207,19 +210,24 @@ def zeroed_draft_only(_: float) -> Changes:
     return speculative(OneHot)
 
 
-@own_fault("shared-noise", source=thread("vllm-project/vllm/pull/52522"))
+@own_fault("shared-noise", source=thread("vllm-project/vllm/pull/52522"), n_tokens=1500)
 def shared_noise(_: float) -> Changes:
     """The draft's noise is used again to accept and to recover."""
 
     class Shared(SpeculativeSampler):
-        kept = 0.0
+        noise = torch.zeros(0)
 
         def draft(self, q: torch.Tensor, guess: torch.Tensor) -> int:  # noqa: ARG002
-            self.kept = super().uniform()
-            return self.draw(q, self.kept)
+            u = torch.rand(len(q), generator=self._rng, dtype=torch.float64)
+            self.noise = -(-u.log()).log()
+            return int((q.log() + self.noise).argmax())
 
-        def uniform(self) -> float:
-            return self.kept
+        def accepts(self, draft: int, p: torch.Tensor, q: torch.Tensor) -> bool:
+            u = float(torch.exp(-torch.exp(-self.noise[draft])))
+            return u * float(q[draft]) < float(p[draft])
+
+        def recover(self, p: torch.Tensor, q: torch.Tensor, draft: int) -> int:  # noqa: ARG002
+            return int(((p - q).clamp(min=0.0).log() + self.noise).argmax())
 
     return speculative(Shared)
 
@@ -237,7 +245,7 @@ def lenient_ratio(strength: float) -> Changes:
     return speculative(Lenient)
 
 
-@own_fault("typical-acceptance", strength=0.09, unit="probability a draft needs")
+@own_fault("typical-acceptance", strength=0.09, unit="probability a draft needs", n_tokens=1500)
 def typical_acceptance(strength: float) -> Changes:
     """Drafts are accepted wherever they are likely enough, with no draw at all."""
 
@@ -249,7 +257,13 @@ def typical_acceptance(strength: float) -> Changes:
     return speculative(Typical)
 
 
-@own_fault("noise-per-run", strength=3.0, unit="tokens that share one uniform", expected=CAUGHT)
+@own_fault(
+    "noise-per-run",
+    strength=3.0,
+    unit="tokens that share one uniform",
+    expected=CAUGHT,
+    n_tokens=1500,
+)
 def noise_per_run(strength: float) -> Changes:
     """One uniform serves several tokens in a row: each is right, together they are not."""
 

@@ -43,7 +43,7 @@ class StockDecoder:
     @torch.inference_mode()
     def _serve(self, request: Request) -> Generation:
         stopper = Stopper(request, self._model.tokenizer)
-        cache = DynamicCache(config=self._model.model.config)
+        cache = self.open_cache()
         ids, steps = list(prompt_ids(request)), []
         draft: list[int] = []
         logits = self._forward(ids, cache)[-1:]
@@ -65,6 +65,14 @@ class StockDecoder:
             if stopper.finish is None:
                 logits = self._forward([ids[-1], *draft], cache)
         return self._finish(request, stopper, steps)
+
+    def open_cache(self) -> DynamicCache:
+        """Return an empty cache; sliding layers keep what a rollback may need."""
+        cache = DynamicCache(config=self._model.model.config)
+        for layer in cache.layers:
+            if hasattr(layer, "activate_past_recording"):
+                layer.activate_past_recording()
+        return cache
 
     def _forward(self, ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
         tokens = torch.tensor([list(ids)], device=self._model.device)
@@ -91,9 +99,10 @@ class StockDecoder:
         return int(row.argmax())
 
     def roll_back(self, cache: DynamicCache, n: int) -> None:
-        """Take rejected rows out of the cache. A window that has slid cannot get its head back."""
-        if n > 0:
-            cache.crop(-n)
+        """Take rejected rows out of the cache."""
+        for layer in cache.layers:
+            if n > 0 or getattr(layer, "record_past", False):
+                layer.crop(-n)
 
     def _finish(self, request: Request, stopper: Stopper, steps: list[Step]) -> Generation:
         text, ids, tail = stopper.result()
@@ -112,12 +121,20 @@ class StockDecoder:
 class Cropping(StockDecoder):
     """Drops rejected rows from a window that has slid, and does not bring back what it lost."""
 
+    def open_cache(self) -> DynamicCache:
+        """Keep nothing beyond the window."""
+        return DynamicCache(config=self._model.model.config)
+
     def roll_back(self, cache: DynamicCache, n: int) -> None:
-        """Crop every layer's tensors."""
+        """Crop every layer; zeros stand where the oldest tokens of the window were."""
         for layer in cache.layers if n > 0 else ():
-            layer.keys, layer.values = layer.keys[:, :, :-n], layer.values[:, :, :-n]
-            if hasattr(layer, "cumulative_length"):
-                layer.cumulative_length -= n
+            if getattr(layer, "cumulative_length", 0) < WINDOW:
+                layer.crop(-n)
+                continue
+            lost = torch.zeros_like(layer.keys[:, :, :n])
+            layer.keys = torch.cat([lost, layer.keys[:, :, :-n]], dim=2)
+            layer.values = torch.cat([lost, layer.values[:, :, :-n]], dim=2)
+            layer.cumulative_length -= n
 
 
 @fault(

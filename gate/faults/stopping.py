@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from gate.decoders import stopping
+from gate.decoders.drafting import NoDrafts
 from gate.faults.base import Changes, RunOutput, RunStopper, fault, thread
 from gate.records import Chunk, Finish, Generation, Request, Usage
 
@@ -213,7 +214,7 @@ def stop_streamed(_: float) -> Changes:
             certain = self._detokeniser.certain
             return (certain[-1], len(certain)) if certain else (0, 0)
 
-    return Changes(stopper=Hasty)
+    return Changes(stopper=Hasty, drafter=lambda inner, _: NoDrafts())  # noqa: ARG005
 
 
 @fault("stream-silent", kind=KIND, expected=CAUGHT)

@@ -33,7 +33,6 @@ from gate.store import RunStore
 __all__ = ["Options", "SelfTest", "describe", "describe_catalogue", "run_selftest", "write_json"]
 REFERENCE = "self-draft"
 """The control whose acceptance stands for that of the approved candidate."""
-QUICK_SAMPLED_TOKENS = 1500
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "greedy-verification": ("tasks",),
     "sampling": (CONFORMANCE,),
@@ -70,16 +69,16 @@ def run_selftest(
     mark = plan.fingerprint.removeprefix("sha256:")[:12]
     store = RunStore(out / f"selftest-{'quick' if options.quick else 'full'}-{mark}")
     session = load_object(f"{SESSION}:Session")(plan.resolved, project.config.model, project.folder)
-    tester = Tester(open_bench(plan, session, store, progress), options)
+    examiner = Examiner(open_bench(plan, session, store, progress), options)
     wanted = [i for i in (*controls, *catalogue) if not options.only or i in options.only]
     with progress.bar("self-test", len(wanted)) as advance:
         for name in wanted:
-            tester.test(name)
+            examiner.test(name)
             advance(1)
-    return tester.report(wanted, now())
+    return examiner.report(wanted, now())
 
 
-class Tester:
+class Examiner:
     """Tests faults and controls one after the other; what was tested before is read back."""
 
     def __init__(self, bench: Bench, options: Options) -> None:
@@ -144,7 +143,7 @@ class Tester:
         if fault.needs == "sliding":
             return bench.choose(("tasks",), None)
         if fault.needs == SAMPLED:
-            limit = QUICK_SAMPLED_TOKENS if self._options.quick else None
+            limit = fault.n_tokens if self._options.quick else None
             return bench.choose((CONFORMANCE, SAMPLED), limit)
         if not self._options.quick:
             return bench.choose((CONFORMANCE, "tasks"), None)
@@ -185,14 +184,22 @@ class Tester:
     # ------------------------------------------------------------ controls
 
     def _test_control(self, name: str) -> ControlRow:
-        control, bench = self._controls[name], self._bench
+        control = self._controls[name]
+        if control.needs == "sliding":
+            return self._judge_control(control, self._open_sliding(), ("tasks",))
         groups = (CONFORMANCE, "tasks", *([SAMPLED] if control.needs == SAMPLED else []))
+        return self._judge_control(control, self._bench, groups)
+
+    def _judge_control(self, control: Any, bench: Bench, groups: Sequence[str]) -> ControlRow:
         chosen = bench.choose(groups, None)
         baseline = bench.baseline_arm(chosen)
-        arm, _ = bench.run(spec_of(name), chosen, tap=True, size=control.batch)
+        arm, _ = bench.run(spec_of(control.id), chosen, tap=True, size=control.batch)
         collected = bench.collected(chosen, baseline, arm)
         verdicts = judge_collected(
-            bench.plan, collected, control.claim, has_quality=SAMPLED not in groups
+            bench.plan,
+            collected,
+            control.claim,
+            has_quality=CONFORMANCE in groups and not control.needs,
         )
         outcome = worst_outcome(verdicts)
         reasons = [
@@ -201,7 +208,7 @@ class Tester:
             if v.blocking and v.outcome not in (Outcome.PASS, Outcome.NOT_JUDGED)
         ]
         return ControlRow(
-            id=name,
+            id=control.id,
             model=bench.plan.resolved.name,
             dtype=bench.plan.project.config.model.dtype,
             false_fails=int(outcome is Outcome.FAIL),

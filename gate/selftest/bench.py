@@ -30,7 +30,7 @@ LAWS = (
     Sampling(temperature=1.0),
     Sampling(temperature=0.7, top_p=0.9),
     Sampling(temperature=1.0, top_k=20),
-    Sampling(temperature=0.8),
+    Sampling(temperature=0.6),
 )
 MAKE = "gate.faults:make"
 Batches = tuple[tuple[Request, ...], ...]

@@ -13,7 +13,7 @@ from gate.records import DecoderSpec, NoiseBound, Request
 from gate.selftest.bench import Bench, RememberingReferee, read_or_run
 from gate.store import RunStore
 
-N_PROMPTS = 16
+N_PROMPTS = 80
 PROMPT_TOKENS = 60  # more than the window holds
 MAX_TOKENS = 32
 FLOOR = NoiseBound(
