@@ -26,7 +26,11 @@ def no_rollback(_: float) -> Changes:
         n_rows = 0
 
         def forward(
-            self, tokens: np.ndarray, depths: np.ndarray, mask: np.ndarray, read: Sequence[int]
+            self,
+            tokens: np.ndarray,
+            depths: np.ndarray,
+            mask: np.ndarray | None,
+            read: Sequence[int],
         ) -> torch.Tensor:
             self.n_rows = tokens.shape[1]
             return super().forward(tokens, depths, mask, read)
@@ -110,7 +114,11 @@ def batch_order(_: float) -> Changes:
 
     class Swapping(Engine):
         def forward(
-            self, tokens: np.ndarray, depths: np.ndarray, mask: np.ndarray, read: Sequence[int]
+            self,
+            tokens: np.ndarray,
+            depths: np.ndarray,
+            mask: np.ndarray | None,
+            read: Sequence[int],
         ) -> torch.Tensor:
             logits = super().forward(tokens, depths, mask, read)
             if len(tokens) > 1 and self.lengths[0] != self.lengths[1]:

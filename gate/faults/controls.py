@@ -13,8 +13,8 @@ from gate.decoders.drafting import Drafts
 from gate.decoders.lookahead import LookaheadDecoder
 from gate.decoders.options import AutoregressiveOptions, LookaheadOptions
 from gate.faults.base import Changes, FaultyDecoder, RunSampler
-from gate.faults.stock import StockDecoder
 from gate.faults.speculative import SpeculativeSampler, speculative
+from gate.faults.stock import StockDecoder
 from gate.records import Claim, Record, Request
 
 ROWS = 24  # rows of a step that random drafts fill

@@ -9,14 +9,14 @@ verified in is at hand: the law of the output is that of drafting ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 
 from gate.decoders.drafting import Drafter, NoDrafts
 from gate.decoders.sampling import keep_mask
-from gate.faults.base import Changes, RunOutput, RunSampler, fault, thread
+from gate.faults.base import Build, Changes, RunOutput, RunSampler, fault, thread
 from gate.records import Request, Sampling, Step, Trace
 
 KIND = "sampling"
@@ -132,7 +132,7 @@ def speculative(sampler: type[SpeculativeSampler]) -> Changes:
     return Changes(sampler=sampler, output=SpeculativeOutput, drafter=no_drafts, noise="own")
 
 
-def own_fault(fault_id: str, **fields: Any) -> Any:
+def own_fault(fault_id: str, **fields: Any) -> Callable[[Build], Build]:
     """Register a fault that only shows in a few thousand sampled tokens."""
     return fault(
         fault_id,

@@ -12,7 +12,7 @@ from gate.config import load_project
 from gate.decoders.base import load_object
 from gate.plan import SESSION, make_plan
 from gate.progress import Progress
-from gate.selftest import Options, Examiner
+from gate.selftest import Examiner, Options
 from gate.selftest.bench import open_bench
 from gate.store import RunStore
 from tests import toy_project
@@ -31,8 +31,6 @@ def examiner(project_folder: Path) -> Examiner:
     """A quick self-test of the toy project, its baseline side done."""
     project, quiet = load_project(project_folder / "gate.toml"), Progress(is_quiet=True)
     plan = make_plan(project, quiet)
-    session = load_object(f"{SESSION}:Session")(
-        plan.resolved, project.config.model, project.folder
-    )
+    session = load_object(f"{SESSION}:Session")(plan.resolved, project.config.model, project.folder)
     bench = open_bench(plan, session, RunStore(project_folder / "selftest"), quiet)
     return Examiner(bench, Options(quick=True))

@@ -13,17 +13,50 @@ from gate.records import Request
 from gate.selftest import GROUPS, Examiner
 from gate.selftest.rows import ControlRow, FaultRow
 
-PUBLISHED = """
-unverified-head lost-first relaxed-top-k draft-leak history-repeat
-argmax-at-temperature softmax-residual greedy-draft-soft-q raw-q unfiltered-target gumbel-at-end
-no-zeroing shared-noise seed-ignored engine-rng mixed-seeds
-eos-in-run stop-in-run stop-tail ids-not-trimmed budget-per-run min-tokens-ignored
-stream-one-per-run
-penalty-ignored penalty-rejected row-zero-only grammar-ignored grammar-not-rolled-back logprob-zero
-no-rollback cache-reset window-crop bonus-missing prefix-poison position-shift batch-order
-candidate-index baseline-not-baseline
-never-drafts drafts-never-accepted acceptance-collapse class-blend
-""".split()
+PUBLISHED = [
+    "unverified-head",
+    "lost-first",
+    "relaxed-top-k",
+    "draft-leak",
+    "history-repeat",
+    "argmax-at-temperature",
+    "softmax-residual",
+    "greedy-draft-soft-q",
+    "raw-q",
+    "unfiltered-target",
+    "gumbel-at-end",
+    "no-zeroing",
+    "shared-noise",
+    "seed-ignored",
+    "engine-rng",
+    "mixed-seeds",
+    "eos-in-run",
+    "stop-in-run",
+    "stop-tail",
+    "ids-not-trimmed",
+    "budget-per-run",
+    "min-tokens-ignored",
+    "stream-one-per-run",
+    "penalty-ignored",
+    "penalty-rejected",
+    "row-zero-only",
+    "grammar-ignored",
+    "grammar-not-rolled-back",
+    "logprob-zero",
+    "no-rollback",
+    "cache-reset",
+    "window-crop",
+    "bonus-missing",
+    "prefix-poison",
+    "position-shift",
+    "batch-order",
+    "candidate-index",
+    "baseline-not-baseline",
+    "never-drafts",
+    "drafts-never-accepted",
+    "acceptance-collapse",
+    "class-blend",
+]
 """Faults that shipped somewhere; tie-last is a control."""
 NOT_ON_THE_TOY = {
     "half-characters": "the toy's outputs hold no character that is split over tokens",
@@ -33,7 +66,9 @@ NOT_ON_THE_TOY = {
 
 def test_the_catalogue_holds_every_published_fault() -> None:
     assert set(PUBLISHED) <= set(CATALOGUE)
-    assert {"tie-last", "baseline", "width", "self-draft", "empty-pool", "random-pool"} <= set(CONTROLS)
+    assert {"tie-last", "baseline", "width", "self-draft", "empty-pool", "random-pool"} <= set(
+        CONTROLS
+    )
     assert len(CATALOGUE) >= 40
 
 
@@ -56,7 +91,11 @@ def test_an_unknown_fault_is_refused(toy: LoadedModel) -> None:
 
 
 def test_gate_toml_reaches_a_fault_as_a_python_decoder(toy: LoadedModel) -> None:
-    table = {"kind": "python", "target": "gate.faults:make", "fault": "eos-in-run"}
+    table: dict[str, object] = {
+        "kind": "python",
+        "target": "gate.faults:make",
+        "fault": "eos-in-run",
+    }
     decoder = create(read_spec("candidate", table), toy)
     request = Request(
         id="a", task="t", request_class="c", prompt=(65, 66), max_tokens=4, eos_ids=(276,)
