@@ -191,6 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--max-tokens", type=int, default=128, help="tokens per output (default 128)"
     )
+    parser.add_argument(
+        "--part", choices=("generate", "steps", "rows"), help="run one of the three only"
+    )
     arguments = parser.parse_args(argv)
     model = load_model(resolve_model(ModelConfig(id=MODEL), Path.cwd(), print))
     requests = make_requests(model, arguments.per_kind, arguments.max_tokens)
@@ -201,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("rows", compare_settings(model, requests)),
     )
     for name, rows in parts:
-        for row in rows:
+        for row in rows if arguments.part in (None, name) else ():
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
             result[name].append(row)
     if arguments.json:
