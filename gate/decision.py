@@ -191,15 +191,19 @@ def _gain_note(comparisons: Sequence[Comparison], opening: Decision) -> str:
 
 
 def _list_unjudged(verdicts: Sequence[Verdict]) -> list[str]:
-    """Name what could not be judged, one line per criterion and reason."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Name what could not be judged, one line per reason."""
+    found: dict[str, dict[str, list[str]]] = {}
     for v in verdicts:
         if v.outcome is Outcome.NOT_JUDGED and v.blocking and v.half == "content":
-            groups.setdefault((v.criterion, v.reason), []).append(v.group)
-    return [
-        f"{criterion} ({', '.join(names)}): {reason}"
-        for (criterion, reason), names in groups.items()
-    ]
+            found.setdefault(v.reason, {}).setdefault(v.criterion, []).append(v.group)
+    return [f"{_name_criteria(criteria)}: {reason}" for reason, criteria in found.items()]
+
+
+def _name_criteria(criteria: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(
+        name if groups == ["all"] else f"{name} ({', '.join(groups)})"
+        for name, groups in criteria.items()
+    )
 
 
 def _notes(
