@@ -4,6 +4,11 @@ The referee fills in the randomised probability integral transform of every samp
 descending order of probability: uniform where tokens come from its law, whatever the prompt
 and whatever came before. So is the transform at a given place of a run, which is decided by
 the tokens before it. Seeds leave no trace there: copies and lag tests look for those.
+
+What it cannot see: errors that favour some tokens over others regardless of how likely they
+are. A residual drawn wrongly for a draft law that differs from the target's by noise alone
+(1 nat per token, at any rank) moved 4,400 toy tokens by less than the test's own band; for a draft
+law that is flatter or sharper than the target's, as a smaller model's is, it shows.
 """
 
 from __future__ import annotations
