@@ -7,7 +7,7 @@ the folder of a run is kept in memory.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ import msgspec
 from gate.collect import Collected, collect, pair
 from gate.config import Config, Project
 from gate.decision import describe_arms, judge, open_decision
+from gate.decoders.lookahead import LookaheadDecoder
+from gate.decoders.options import LookaheadOptions
 from gate.decoders.session import Session
 from gate.faults import make
+from gate.faults.drafts import RecordedDrafts, record_drafts
 from gate.measures.paired import Paired
 from gate.pipeline import measure
 from gate.plan import Plan, make_plan
 from gate.progress import Progress
-from gate.records import Decision
+from gate.records import Decision, Generation, Request
 from gate.store import BatchResult, RunStore, StoredPlan
 
 QUIET = Progress(is_quiet=True)
@@ -145,3 +148,24 @@ def make_narrow(model: Any, fault: str, width: int, **options: Any) -> Any:
     decoder = make(model, fault, **options)
     decoder.max_batch = width
     return decoder
+
+
+class SelfDrafting(LookaheadDecoder):
+    """Verifies the baseline's own outputs, with likely wrong tokens between them."""
+
+    noise = "position_keyed"
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Record drafts for these requests first, unless they come from outside."""
+        is_own = self.drafts is None
+        if is_own:
+            self.drafts = RecordedDrafts(record_drafts(self._model, [requests]))
+        try:
+            yield from super().generate(requests)
+        finally:
+            self.drafts = None if is_own else self.drafts
+
+
+def make_self_drafting(model: Any) -> SelfDrafting:
+    """Make the self-drafting control."""
+    return SelfDrafting(model, LookaheadOptions())
