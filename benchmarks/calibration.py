@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = {
             "simulations": arguments.simulations,
             "seconds": round(time.perf_counter() - began),
+            "cpu_seconds": round(time.process_time()),
             "n_missed": len(missed),
             "coverage": msgspec.to_builtins(coverage),
             "power": msgspec.to_builtins(power),

@@ -140,12 +140,18 @@ def _run(bench: Bench, entry: Fault | Control, reference: AcceptanceReference | 
     )
 
 
+def wants_sampled(name: str) -> bool:
+    """Whether an entry takes thousands of sampled tokens, or all tokens there are."""
+    entry: Fault | Control = CATALOGUE.get(name) or CONTROLS[name]
+    return entry.needs == SAMPLED or (isinstance(entry, Fault) and entry.n_tokens > MANY_TOKENS)
+
+
 def _choose(bench: Bench, entry: Fault | Control) -> dict[str, Batches]:
     if entry.needs == "sliding":
         return bench.choose(("tasks",), None)
     n_tokens = entry.n_tokens if isinstance(entry, Fault) else MANY_TOKENS
     chosen = bench.choose((CONFORMANCE, REPEATS), None)
-    if entry.needs == SAMPLED or n_tokens > MANY_TOKENS:
+    if wants_sampled(entry.id):
         chosen |= bench.choose((SAMPLED,), None)
     limit = max(LEAST_TOKENS, n_tokens) if n_tokens < MANY_TOKENS else None
     return chosen | bench.choose(("tasks",), limit)

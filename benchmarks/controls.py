@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,12 @@ def draw_parts(kind: str, rng: np.random.Generator) -> tuple[Part, ...]:
     )
 
 
-def run_all(n_runs: int, seed: int, folder: Path) -> Iterator[RunRow]:
+def run_all(runs: Iterable[int], seed: int, folder: Path) -> Iterator[RunRow]:
     """Yield a row per run."""
     sessions: dict[tuple[int, str], Session] = {}
     for k, shape in enumerate(SHAPES):
         write_model(folder / f"model-{k}", shape)
-    for n in range(n_runs):
+    for n in runs:
         yield run_one(draw_run(n, seed), folder, sessions)
 
 
@@ -252,11 +252,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.controls", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
     began, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
-        for row in run_all(arguments.runs, arguments.seed, Path(name)):
+        numbers = range(arguments.first, arguments.first + arguments.runs)
+        for row in run_all(numbers, arguments.seed, Path(name)):
             rows.append(row)
             print(describe(row), flush=True)
     summary = summarise(rows)
@@ -264,7 +266,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(group, *(f"{key}={value}" for key, value in shares.items()))
     if arguments.json:
         seconds = round(time.perf_counter() - began)
-        written = {"seed": arguments.seed, "seconds": seconds, **summary}
+        cpu = round(time.process_time())
+        written = {"seed": arguments.seed, "seconds": seconds, "cpu_seconds": cpu, **summary}
         written["list"] = msgspec.to_builtins(rows)
         arguments.json.write_text(json.dumps(written, indent=1) + "\n")
     return int(summary["groups"]["all"]["false_fail"] > 0)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.catalogue import Case, open_catalogue_bench, run_catalogue
+from benchmarks.catalogue import Case, open_catalogue_bench, run_catalogue, wants_sampled
 from benchmarks.practices import PRACTICES, gather_evidence
 from benchmarks.tiny import Part, Shape, write_evalset, write_model
 from gate.collect import pair
@@ -158,10 +158,10 @@ def run_all(model: str, only: Sequence[str], folder: Path) -> Iterator[CaseRow]:
     for project, names in list_worlds(model, folder):
         wanted = [n for n in names or (*CONTROLS, *CATALOGUE) if not only or n in only]
         if wanted:
-            has_sampled = not names
-            bench = open_catalogue_bench(project, project.folder / "store", has_sampled=has_sampled)
-            for case in run_catalogue(bench, wanted):
-                yield judge_case(case)
+            has_sampled = any(wants_sampled(name) for name in wanted)
+            store = folder / project.config.model.dtype / "store"
+            bench = open_catalogue_bench(project, store, has_sampled=has_sampled)
+            yield from (judge_case(case) for case in run_catalogue(bench, wanted))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -185,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = {
             "model": arguments.model,
             "seconds": round(time.perf_counter() - began),
+            "cpu_seconds": round(time.process_time()),
             "rows": table,
             "arms": msgspec.to_builtins(rows),
         }

@@ -1,0 +1,78 @@
+"""Each benchmark in a size that takes seconds: what it writes is what its readers expect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import calibration, controls, detection
+from benchmarks.practices import (
+    PRACTICES,
+    Evidence,
+    flags_accuracy,
+    flags_any_changed_text,
+    flags_many_changed_texts,
+    flags_mmd,
+)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a benchmark wrote."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_the_gate_detects_relaxed_acceptance_and_lets_an_empty_pool_pass(tmp_path: Path) -> None:
+    file = tmp_path / "detection.json"
+    assert detection.main(["--only", "empty-pool", "relaxed-top-k", "--json", str(file)]) == 0
+    rows = {row["practice"]: row for row in read(file)["rows"]}
+    assert list(rows) == ["gate", *PRACTICES]
+    keys = ("detected", "faults", "false_alarms", "controls")
+    assert [rows["gate"][key] for key in keys] == [1, 1, 0, 1]
+
+
+def test_a_control_run_passes_and_is_counted(tmp_path: Path) -> None:
+    file = tmp_path / "controls.json"
+    assert controls.main(["--runs", "1", "--first", "9", "--json", str(file)]) == 0
+    found = read(file)
+    assert found["groups"]["all"] | {"runs": 1, "false_fail": 0} == found["groups"]["all"]
+    assert [row["outcome"] for row in found["list"]] == ["PASS"]
+
+
+def test_no_two_control_runs_are_alike() -> None:
+    drawn = [controls.draw_run(n, 0) for n in range(40)]
+    assert len({(run.kind, run.shape, run.seed) for run in drawn}) == 40
+    assert controls.draw_run(7, 0) == controls.draw_run(7, 0)
+
+
+def test_calibration_writes_coverage_power_and_the_run_level_rate(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    calibration.main(["--simulations", "5", "--json", str(file)])
+    found = read(file)
+    assert {row["interval"] for row in found["coverage"]} >= {"paired flips", "clustered mean"}
+    assert {row["criterion"] for row in found["power"]} >= {"token certificate", "flip rate"}
+    assert {row["alpha"] for row in found["run_level"]} == {0.05, 0.001}
+
+
+def make_evidence(pairs: list[tuple[str, str]], scores: tuple[float, float]) -> Evidence:
+    """Prompts of one task, sent once each."""
+    texts = {str(n): [pair] for n, pair in enumerate(pairs)}
+    return Evidence(texts=texts, groups=dict.fromkeys(texts, "task"), accuracy=scores)
+
+
+def test_the_practices_hold_their_thresholds() -> None:
+    two_of_three = make_evidence([("a", "a"), ("b", "b"), ("c", "d")], (0.5, 0.46))
+    one_of_three = make_evidence([("a", "a"), ("b", "c"), ("c", "d")], (0.5, 0.45))
+    assert not flags_many_changed_texts(two_of_three)
+    assert flags_many_changed_texts(one_of_three)
+    assert flags_any_changed_text(two_of_three)
+    assert not flags_accuracy(two_of_three)
+    assert flags_accuracy(one_of_three)
+
+
+def test_mmd_flags_other_texts_and_not_the_same_ones() -> None:
+    same = make_evidence([(f"{n}" * 8, f"{n}" * 8) for n in range(8)], (0.0, 0.0))
+    other = make_evidence([("a" * 8, "b" * 8) for _ in range(8)], (0.0, 0.0))
+    assert not flags_mmd(same)
+    assert flags_mmd(other)
