@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from gate.records import Generation, Request, TokenLogprob, TokenScores
 
+CUT = -1e4  # processed log-probability of a token that the referee cuts
 Fault = tuple[str, str]
 """(what was expected, what came)."""
 
@@ -16,7 +17,8 @@ def find_logprob_faults(
 ) -> Iterator[Fault]:
     """Yield the first fault of an output's reported log-probabilities, nats.
 
-    ``tolerance``: honest arithmetic, in nats of the untempered logits.
+    ``tolerance``: honest arithmetic, in nats of the untempered logits. A token that it may move
+    across a cut has no processed log-probability to compare with where the referee cuts it.
     """
     if request.n_logprobs is None or not generation.token_ids:
         return
@@ -27,12 +29,13 @@ def find_logprob_faults(
     if generation.logprobs_kind != request.logprobs_kind:
         yield f"{request.logprobs_kind} log-probabilities", f"{generation.logprobs_kind} ones"
         return
-    if request.logprobs_kind == "processed":
+    band, is_raw = tolerance, request.logprobs_kind == "raw"
+    if not is_raw:
         tolerance /= request.sampling.temperature or 1.0
     for at, entry in enumerate(reported):
-        found = _check_value(request, entry, at, scores, tolerance) or _check_top(
-            request, entry, at, tolerance
-        )
+        is_comparable = scores is not None and (is_raw or not _is_cut_edge(scores, at, band))
+        found = _check_value(request, entry, at, scores if is_comparable else None, tolerance)
+        found = found or _check_top(request, entry, at, tolerance)
         if found:
             yield found
             return
@@ -42,6 +45,13 @@ def _describe_ids(reported: Sequence[TokenLogprob], ids: Sequence[int]) -> str:
     if len(reported) != len(ids):
         return f"{len(reported)}"
     return "those of other tokens"
+
+
+def _is_cut_edge(scores: TokenScores, at: int, band: float) -> bool:
+    """Whether the referee cuts the emitted token, and honest arithmetic may not."""
+    if at >= len(scores.processed_logprob) or not scores.cut_distance:
+        return False
+    return scores.processed_logprob[at] <= CUT and scores.cut_distance[at] <= band
 
 
 def _check_value(

@@ -226,6 +226,17 @@ def test_the_noise_band_of_processed_ones_widens_with_the_temperature() -> None:
     assert not find(near, logprobs_kind="processed", sampling=Sampling(temperature=0.5))
 
 
+def test_a_token_at_the_edge_of_a_cut_may_be_cut_by_the_referee_alone() -> None:
+    request = ask(n_logprobs=0, logprobs_kind="processed", sampling=SAMPLED)
+    reported = report(-0.5, -1.0, -2.0)
+    generation = answer(request, logprobs=reported, logprobs_kind="processed")
+    for distance, n_faults in ((0.002, 0), (0.1, 1)):
+        cut = score(
+            request, processed_logprob=(-0.5, -1.0, -1e4), cut_distance=(9.0, 9.0, distance)
+        )
+        assert len(list(find_logprob_faults(request, generation, cut, 0.003))) == n_faults
+
+
 def test_each_token_has_one_and_placeholders_are_found() -> None:
     assert find(None) == [("a log-probability for each of 3 tokens", "0")]
     others = (*report(-1.0, -2.0, -3.0)[:2], TokenLogprob(token_id=9, logprob=-3.0))
