@@ -43,7 +43,7 @@ SHAPES = (
 )
 NOISY_SHAPES = (3, 4, 5, 7, 8)
 """Large enough for bfloat16 to round differently at another width."""
-BATCHES = (8, 16, 24)
+BATCHES = (16, 32, 48)
 KINDS = (
     "baseline",
     "width",
@@ -132,11 +132,11 @@ def draw_table(kind: str, rng: np.random.Generator) -> dict[str, object]:
 
 def draw_parts(kind: str, rng: np.random.Generator) -> tuple[Part, ...]:
     """Return two greedy tasks and a sampled one, large where it alone carries the evidence."""
-    n_tokens = [int(i) for i in rng.integers(12, 29, 2)]
+    n_tokens = [int(i) for i in rng.integers(20, 33, 2)]
     repeats, length = (60, 30) if kind == SPECULATIVE else (3, 16)
     return (
-        Part(name="greedy", n_documents=26, max_tokens=n_tokens[0]),
-        Part(name="more", n_documents=26, max_tokens=n_tokens[1]),
+        Part(name="greedy", n_documents=36, max_tokens=n_tokens[0]),
+        Part(name="more", n_documents=36, max_tokens=n_tokens[1]),
         Part(name="drawn", n_documents=4, max_tokens=length, repeats=repeats, is_sampled=True),
     )
 
