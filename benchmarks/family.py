@@ -48,7 +48,7 @@ FLIPS = (1.0, 99.0)
 """Beta distribution of a request's rate of near-ties that flip: 1% on average."""
 UNEXPLAINED_SHARE = 0.1
 CHANGED_SCORES, CHANGED_LABELS = 0.06, 0.02
-RESAMPLES = 50_000
+RESAMPLES = 20_000
 N_OFFERS = 64
 BOUND = 0.0625
 EDGES = NoiseBound(
