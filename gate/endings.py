@@ -35,7 +35,8 @@ def _check_length(request: Request, generation: Generation, ids: Sequence[int]) 
         yield Fault(kind="over_budget", message=f"{n} tokens where {limit} were allowed")
     if generation.finish == "length" and n < limit:
         yield Fault(kind="short_of_budget", message=f"ended for length after {n} of {limit} tokens")
-    kept = n - (generation.finish == "eos")  # a stop string may begin inside the tail's first token
+    # the tail counts: a stop string may begin inside its first token
+    kept = n - bool(ids and ids[-1] in request.eos_ids)
     if generation.finish != "length" and kept < request.min_tokens:
         yield Fault(
             kind="min_tokens",
