@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from gate import reasons
 from gate.defaults import GAIN_MEASURES
+from gate.measures.bounds import describe_alarm_power
 from gate.measures.stats import holm_adjusted
 from gate.records import Comparison, Criterion, Estimate, Outcome, Purpose, Verdict
 
@@ -65,7 +68,8 @@ def judge_all(
     """Judge every criterion on every group it names."""
     items = [item for criterion in criteria for item in _expand(criterion, comparisons, rules)]
     adjusted = _adjust_alarms(items, rules.alpha)
-    return [_judge(item, adjusted.get(n), rules) for n, item in enumerate(items)]
+    share = rules.alpha / max(1, len(adjusted))
+    return [_judge(item, adjusted.get(n), share, rules) for n, item in enumerate(items)]
 
 
 def _expand(
@@ -80,30 +84,40 @@ def _expand(
 
 
 def _adjust_alarms(items: Sequence[_Item], alpha: float) -> dict[int, float]:
-    """Holm-adjusted p-values of the blocking alarms that can reach their share of ``alpha``."""
-    found = {
+    """Holm-adjusted p-values of the alarms that can reach their share of ``alpha``."""
+    pvalues = {
         n: float(item.comparison.difference.pvalue)
         for n, item in enumerate(items)
         if item.criterion.rule == "alarm"
         and item.comparison is not None
         and item.comparison.difference is not None
         and item.comparison.difference.pvalue is not None
-        and can_reach(item.comparison, alpha)
     }
-    if not found:
-        return {}
-    adjusted = holm_adjusted(list(found.values()))
+    found = find_reaching({n: _smallest_pvalue(items[n].comparison) for n in pvalues}, alpha)
+    adjusted = holm_adjusted([pvalues[n] for n in found])
     return dict(zip(found, (float(p) for p in adjusted), strict=True))
 
 
-def can_reach(comparison: Comparison, alpha: float) -> bool:
-    """Whether the smallest p-value this n can give is below ``alpha``."""
-    smallest = comparison.detail.get("smallest_pvalue")
-    return not isinstance(smallest, float) or smallest <= alpha
+def _smallest_pvalue(comparison: Comparison | None) -> float:
+    """Return the least p-value that this n can give; 0 where it has no end."""
+    smallest = comparison.detail.get("smallest_pvalue") if comparison else None
+    return smallest if isinstance(smallest, float) else 0.0
 
 
-def _judge(item: _Item, adjusted: float | None, rules: Rules) -> Verdict:
-    criterion, comparison = item.criterion, item.comparison
+def find_reaching(smallest: Mapping[int, float], alpha: float) -> list[int]:
+    """Return the most alarms that can each be the first to fire, by the least p they can give.
+
+    Of k alarms, Holm leaves the first to fire alpha / k. Those that cannot get there take no
+    part, and leave more to the others.
+    """
+    ordered = sorted(smallest, key=lambda n: smallest[n])
+    n_kept = max((k for k, n in enumerate(ordered, 1) if smallest[n] <= alpha / k), default=0)
+    return sorted(ordered[:n_kept])
+
+
+def _judge(item: _Item, adjusted: float | None, share: float, rules: Rules) -> Verdict:
+    """Judge one criterion on one group. share: of alpha, for the first alarm to fire."""
+    criterion, comparison = item.criterion, _restate_power(item, share)
     half = "gain" if criterion.measure in GAIN_MEASURES else "content"
     if half == "gain" and rules.purpose == "content":
         outcome, why = Outcome.NOT_JUDGED, ""
@@ -118,6 +132,17 @@ def _judge(item: _Item, adjusted: float | None, rules: Rules) -> Verdict:
         comparison=comparison,
         half="gain" if half == "gain" else "content",
     )
+
+
+def _restate_power(item: _Item, share: float) -> Comparison | None:
+    """Say what the alarm can show: less than the comparison's own bound does."""
+    criterion, comparison = item.criterion, item.comparison
+    n = comparison.detail.get("n_units") if comparison else None
+    if comparison is None or criterion.rule != "alarm" or not isinstance(n, int):
+        return comparison
+    _, separator, more = (comparison.detectable or "").partition("; ")
+    power = describe_alarm_power(n, share, criterion.floor)
+    return msgspec.structs.replace(comparison, detectable=f"{power}{separator}{more}")
 
 
 def _outcome(

@@ -43,8 +43,12 @@ def compare_flags(
 
 def describe_power(n: int, confidence_level: float) -> str:
     """Return in words which one-way change ``n`` pairs can show at the two-sided level."""
-    alpha = 2.0 * (1.0 - confidence_level)
-    rate = detectable_one_way_flips(n, alpha, POWER) if n else None
+    return describe_alarm_power(n, 2.0 * (1.0 - confidence_level), 0.0)
+
+
+def describe_alarm_power(n: int, alpha: float, floor: float) -> str:
+    """Return in words which one-way change of ``n`` pairs reaches ``alpha`` and exceeds a floor."""
+    rate = detectable_one_way_flips(n, alpha, POWER, floor) if n else None
     if rate is None:
         return f"no change, however large: {n} pairs are too few"
     share = math.ceil(rate * 1000) / 10

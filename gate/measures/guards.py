@@ -162,6 +162,7 @@ def _compare_shares(
             "n_candidate": sum(after),
             "appeared": sum(b < a for b, a in zip(before, after, strict=True)),
             "vanished": sum(b > a for b, a in zip(before, after, strict=True)),
+            "n_units": n,
             "smallest_pvalue": read_smallest_pvalue(n),
         },
     )

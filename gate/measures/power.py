@@ -92,15 +92,18 @@ def smallest_mcnemar_pvalue(n: int) -> float:
     return min(1.0, 2.0 * 0.5**n)
 
 
-def detectable_one_way_flips(n: int, alpha: float, power: float = 0.8) -> float | None:
+def detectable_one_way_flips(
+    n: int, alpha: float, power: float = 0.8, floor: float = 0.0
+) -> float | None:
     """Return the rate of flips, all in one direction, that exact McNemar finds with ``power``.
 
-    alpha: two-sided. None: not even n flips reach alpha. The m-th flip decides, m the least
-    with 2^(1 - m) <= alpha, so this is the rate at which Bin(n, rate) >= m has that power.
+    alpha: two-sided. floor: share of flips that must be exceeded too. None: not even n flips
+    will do. The m-th flip decides, m the least with 2^(1 - m) <= alpha and m / n > floor, so
+    this is the rate at which Bin(n, rate) >= m has that power.
     """
     _check_share(alpha, "alpha")
     _check_share(power, "power")
-    n_needed = max(1, math.ceil(1.0 - math.log2(alpha) - 1e-9))
+    n_needed = max(1, math.ceil(1.0 - math.log2(alpha) - 1e-9), math.floor(n * floor + 1e-9) + 1)
     if n_needed > n:
         return None
     return float(dist.beta.ppf(power, n_needed, n - n_needed + 1))

@@ -195,7 +195,8 @@ def _compare(group: _Group, rng: np.random.Generator, confidence_level: float) -
         n_dropped=len(group.lost),
         drop_reasons=reasons,
         detectable=_describe_detectable(before, n_units, confidence_level),
-        detail=_count(before, after) | {"smallest_pvalue": read_smallest_pvalue(n_units)},
+        detail=_count(before, after)
+        | {"n_units": n_units, "smallest_pvalue": read_smallest_pvalue(n_units)},
     )
 
 
