@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gate import __version__
-from gate.errors import GateError
+from gate.errors import GateError, UsageError
 from gate.records import Outcome
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 4, Outcome.ERROR: 5}
@@ -120,6 +120,9 @@ def run_gate(arguments: argparse.Namespace) -> int:
     except GateError:
         remove_latest(out)
         raise
+    except OSError as error:
+        msg = f"{out}: cannot be written ({error.strerror}); name another folder with --out"
+        raise UsageError(msg) from error
     print(f"{decision.outcome}: {decision.reason}")
     print(f"report: {out / decision.run_id / 'report.html'}")
     return EXIT_CODES[decision.outcome]

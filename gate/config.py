@@ -9,6 +9,7 @@ import msgspec
 from gate.errors import UsageError
 from gate.records import Claim, Criterion, Purpose, Record
 
+LEAST_TAIL = 10  # resamples beyond a p-value of alpha
 ROOT_MARKERS = (".git", "pyproject.toml")
 
 
@@ -62,6 +63,11 @@ class RunConfig(Record, frozen=True, kw_only=True):
                 0 <= self.max_dropped < 1,
                 f"max_dropped = {self.max_dropped}; allowed is 0 to below 1",
             ),
+            (
+                self.resamples * self.alpha >= LEAST_TAIL,
+                f"resamples = {self.resamples}; alpha = {self.alpha} needs at least "
+                f"{LEAST_TAIL / self.alpha:.0f}",
+            ),
             (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
         )
         for holds, message in checks:
@@ -76,7 +82,7 @@ class EconomicsConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a price that would make every cost zero or negative."""
-        if self.device_hour_usd is not None and self.device_hour_usd <= 0:
+        if self.device_hour_usd is not None and not 0 < self.device_hour_usd < float("inf"):
             msg = f"device_hour_usd = {self.device_hour_usd}; a price must be above 0"
             raise ValueError(msg)
 

@@ -17,7 +17,7 @@ from gate import reasons
 from gate.defaults import GAIN_MEASURES
 from gate.measures.bounds import describe_alarm_power
 from gate.measures.stats import holm_adjusted
-from gate.records import Comparison, Criterion, Estimate, Outcome, Purpose, Verdict
+from gate.records import Claim, Comparison, Criterion, Estimate, Outcome, Purpose, Verdict
 
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
 VIOLATION: Mapping[str, Outcome] = {
@@ -49,6 +49,7 @@ class Rules:
     """What judgement needs of the configuration."""
 
     purpose: Purpose
+    claim: Claim = "lossless"
     alpha: float
     max_dropped: float
     allowed: Mapping[str, str] = field(default_factory=dict)  # measure -> reason it may be missing
@@ -151,6 +152,9 @@ def _outcome(
     """Return the outcome, and a reason where the usual wording does not fit."""
     if comparison is None or comparison.difference is None:
         return _without_evidence(criterion, comparison, rules)
+    if criterion.measure == "task_delta" and comparison.detail.get("baseline_right") == 0:
+        why = "the baseline gets no answer right here, so no loss could show"
+        return (Outcome.INCONCLUSIVE if rules.claim == "bounded" else Outcome.NOT_JUDGED), why
     shortfall = _shortfall(criterion, comparison, rules)
     violated = VIOLATION.get(criterion.measure, Outcome.FAIL)
     if criterion.rule == "alarm":

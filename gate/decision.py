@@ -91,6 +91,7 @@ def judge(
     config = plan.project.config
     rules = Rules(
         purpose=config.purpose,
+        claim=config.claim,
         alpha=config.run.alpha,
         max_dropped=config.run.max_dropped,
         allowed={

@@ -5,6 +5,7 @@ Margins come from harm, not from the n at hand; each carries its rationale.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -299,6 +300,7 @@ def merge_criteria(
                 f"choose from {', '.join(sorted(MEASURES))}"
             )
             raise UsageError(msg)
+        _check_numbers(criterion)
     by_name = {criterion.name: criterion for criterion in defaults}
     for criterion in own:
         known = by_name.get(criterion.name)
@@ -306,6 +308,21 @@ def merge_criteria(
             _check_locked(known, criterion)
         by_name[criterion.name] = criterion
     return list(by_name.values())
+
+
+def _check_numbers(criterion: Criterion) -> None:
+    """Refuse numbers against which nothing could ever fail."""
+    for key in ("margin", "floor", "confidence_level"):
+        value = getattr(criterion, key)
+        if not math.isfinite(value):
+            msg = f"criteria {criterion.name!r}: {key} = {value}; it must be a finite number"
+            raise UsageError(msg)
+    if not 0.5 < criterion.confidence_level < 1.0:  # noqa: PLR2004 - one side of an interval
+        msg = (
+            f"criteria {criterion.name!r}: confidence_level = {criterion.confidence_level}; "
+            "it must lie above 0.5 and below 1"
+        )
+        raise UsageError(msg)
 
 
 def _check_locked(known: Criterion, own: Criterion) -> None:

@@ -57,6 +57,10 @@ class GenerationKwargs(Record, frozen=True, kw_only=True):
         if self.max_gen_toks < 1:
             msg = f"max_gen_toks = {self.max_gen_toks}; it must be at least 1"
             raise ValueError(msg)
+        ends = (self.until,) if isinstance(self.until, str) else self.until
+        if not all(ends):
+            msg = "until holds an empty string, which ends every output at once; leave it out"
+            raise ValueError(msg)
         if self.do_sample and self.temperature <= 0.0:
             msg = f"do_sample is true at temperature {self.temperature}; set one above 0"
             raise ValueError(msg)

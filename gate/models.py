@@ -170,7 +170,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a resolved model for inference. float32 means it: no TF32, highest precision."""
     torch.set_float32_matmul_precision("highest")
-    chosen = torch.device(_pick_device(device))
+    chosen = torch.device(check_device(device))
     options = {"trust_remote_code": resolved.trust_remote_code, "local_files_only": True}
     model = AutoModelForCausalLM.from_pretrained(
         resolved.folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", **options
@@ -212,13 +212,15 @@ def read_model_config(resolved: ResolvedModel) -> Any:
     )
 
 
-def _pick_device(device: str) -> str:
+def check_device(device: str) -> str:
+    """Return the device that a configured name means. Raises UsageError where it is not there."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        msg = f"model.device = {device!r}, but torch sees no such device; use 'auto' or 'cpu'"
-        raise UsageError(msg)
-    return device
+    kind = device.partition(":")[0]
+    if kind == "cpu" or (kind == "cuda" and torch.cuda.is_available()):
+        return device
+    msg = f"model.device = {device!r}, but torch sees no such device; use 'auto' or 'cpu'"
+    raise UsageError(msg)
 
 
 def hash_file(path: Path) -> str:

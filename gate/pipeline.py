@@ -60,7 +60,7 @@ def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
         decision = _run_planned(plan, store, stored, opening, progress)
     except GateError as error:
         decision = error_decision(opening, str(error))
-    except Exception as error:  # noqa: BLE001 - a run that broke is a decision too
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a run that broke is a decision too
         decision = error_decision(opening, f"the run broke: {type(error).__name__}: {error}")
     publish(store, decision)
     return decision

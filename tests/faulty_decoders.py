@@ -197,6 +197,27 @@ class Silent(Speculative):
         return super().finish(request, output, finish, [])
 
 
+class Exiting(Speculative):
+    """Ends the process, as if all were well."""
+
+    def serve(self, request: Request) -> Generation:  # noqa: ARG002
+        """Leave."""
+        raise SystemExit(0)
+
+
+class NumpyIds(Speculative):
+    """Delivers token ids as numpy gives them. Lossless."""
+
+    def finish(
+        self, request: Request, output: list[int], finish: Any, steps: list[Step]
+    ) -> Generation:
+        """Convert."""
+        import numpy as np  # noqa: PLC0415
+
+        ids: Any = list(np.array(output, dtype=np.int64))
+        return super().finish(request, ids, finish, steps)
+
+
 class Tampering(Speculative):
     """Changes the model's weights."""
 
@@ -217,6 +238,8 @@ FAULTS = {
     "never-drafts": NeverDrafts,
     "silent": Silent,
     "tampering": Tampering,
+    "exiting": Exiting,
+    "numpy-ids": NumpyIds,
 }
 
 

@@ -169,6 +169,10 @@ REPLACED = (
     ('evalset = "evalset"', 'evalset = "nothing"', "nothing"),
     ('measure = "task_delta"', 'measure = "vibes"', "vibes"),
     ("schema = 1", "schema = 2", "schema = 2"),
+    ("margin = 0.10", "margin = nan", "margin = nan"),
+    ("margin = 0.10", "floor = inf", "floor = inf"),
+    ("resamples = 20000", "resamples = 0", "resamples = 0"),
+    ('id = "model"', 'id = "model"\ndevice = "tpu"', "tpu"),
 )
 
 
@@ -290,3 +294,29 @@ def test_a_report_is_rendered_again_without_models(project: Path) -> None:
     page.unlink()
     assert main(["report", str(project / "reports/latest")]) == 0
     assert page.read_text() == before
+
+
+def test_a_decoder_that_ends_the_process_does_not_decide(project: Path) -> None:
+    code, decision = run(project, candidate=faulty("exiting"))
+    assert (code, decision["outcome"]) == (3, "FAIL")
+    assert "SystemExit" in json.dumps(decision)
+
+
+def test_token_ids_of_another_integer_type_are_token_ids(project: Path) -> None:
+    code, decision = run(project, candidate=faulty("numpy-ids"))
+    assert (code, decision["outcome"]) == (0, "PASS")
+
+
+def test_a_loss_that_could_not_show_is_no_evidence_for_a_bounded_claim(project: Path) -> None:
+    code, decision = run(project, candidate=faulty("relaxed"), claim="bounded")
+    assert (code, decision["outcome"]) == (4, "INCONCLUSIVE")
+    assert "no answer right" in verdict(decision, "task accuracy")["reason"]
+
+
+def test_an_output_folder_that_cannot_be_written_is_one_sentence(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_gate(project)
+    target = config / "reports"  # a file is in the way
+    assert main(["run", "--config", str(config), "--quiet", "--out", str(target)]) == 2
+    assert "--out" in capsys.readouterr().err

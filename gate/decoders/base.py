@@ -108,7 +108,7 @@ def load_object(target: str, folder: Path | None = None) -> Any:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
+    except (Exception, SystemExit) as error:
         msg = f"target {target!r} cannot be imported from {folder or 'the import path'}: {error}"
         raise UsageError(msg) from error
     return found

@@ -22,7 +22,7 @@ class PythonDecoder:
         options = {k: v for k, v in spec.options.items() if k not in ("noise", "max_batch")}
         try:
             self._inner = factory(model, **options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             msg = f"{spec.target}: the factory raised {type(error).__name__}: {error}"
             raise RunError(msg) from error
         if not callable(getattr(self._inner, "generate", None)):
@@ -72,7 +72,7 @@ class PythonDecoder:
             for generation in self._inner.generate(requests):
                 open_keys.discard((generation.request_id, generation.repeat))
                 yield generation
-        except Exception as error:  # noqa: BLE001 - another's code: evidence, not our crash
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - another's code: evidence
             message = f"{type(error).__name__}: {error}"
         else:
             message = "the decoder returned nothing for this request"

@@ -6,6 +6,7 @@ The only part of the pipeline that touches torch; pipeline.py loads it by name.
 from __future__ import annotations
 
 import hashlib
+import operator
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +27,14 @@ from gate.decoders.probing import probe_band
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
-from gate.models import LoadedModel, ResolvedModel, load_model, read_model_config, resolve_model
+from gate.models import (
+    LoadedModel,
+    ResolvedModel,
+    check_device,
+    load_model,
+    read_model_config,
+    resolve_model,
+)
 from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores, Trace
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
@@ -40,6 +48,7 @@ def resolve(
     config: ModelConfig, folder: Path, specs: Iterable[DecoderSpec], progress: Callable[[str], None]
 ) -> ResolvedModel:
     """Find the model and refuse what the arms' decoders cannot run. Raises UsageError."""
+    check_device(config.device)
     resolved = resolve_model(config, folder, progress)
     if any(spec.kind in OWN_ENGINE for spec in specs):
         check_architecture(read_model_config(resolved), resolved.name)
@@ -171,14 +180,18 @@ class Session:
         ids = generation.token_ids
         if generation.finish == "error" or ids is None:
             return generation
-        emitted: tuple[object, ...] = (*ids, *generation.tail_ids)
-        if not all(isinstance(i, int) and 0 <= i < self.model.vocab_size for i in emitted):
+        try:
+            whole, tail = as_integers(ids), as_integers(generation.tail_ids)
+        except TypeError:
+            return _failure(request, "token_ids hold something that is not an integer")
+        if not all(0 <= i < self.model.vocab_size for i in (*whole, *tail)):
             return _failure(request, "a token id lies outside the vocabulary")
-        if not ids and not generation.tail_ids:
+        if not whole and not tail and generation.finish != "stop":
             return _failure(request, "the output is empty: not even a first token")
-        if generation.text or not self.decode(ids):
-            return generation
-        return self._write_text(request, generation, tuple(ids))
+        sound = msgspec.structs.replace(generation, token_ids=whole, tail_ids=tail)
+        if generation.text or not self.decode(whole):
+            return sound
+        return self._write_text(request, sound, whole)
 
     def _write_text(
         self, request: Request, generation: Generation, ids: tuple[int, ...]
@@ -266,6 +279,11 @@ class Session:
         """Hash of the chat template."""
         template = str(getattr(self.model.tokenizer, "chat_template", None) or "")
         return hashlib.sha256(template.encode()).hexdigest()
+
+
+def as_integers(ids: Iterable[Any]) -> tuple[int, ...]:
+    """Return token ids of any integer type (numpy's, torch's) as plain ones. Raises TypeError."""
+    return tuple(operator.index(i) for i in ids)
 
 
 def set_tap(decoder: Any, tap: Any) -> None:

@@ -29,8 +29,9 @@ def find_end_faults(paired: Paired, arm: Arm, key: Key) -> list[Fault]:
         and not other.failed(key)
     ):
         known = (*(other.generations[key].token_ids or ()), *other.generations[key].tail_ids)
-        stopped_too = (
-            other.generations[key].finish == "stop" and ids == other.generations[key].token_ids
+        stopped_too = other.generations[key].finish == "stop" and (
+            ids == other.generations[key].token_ids
+            or generation.text == other.generations[key].text
         )
         if known[: len(ids)] == ids and not stopped_too:
             faults.append(
