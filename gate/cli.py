@@ -94,6 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GateError as error:
         print(f"gate: {error}", file=sys.stderr)
         return error.exit_code
+    except (OSError, RuntimeError) as error:  # a loop of links, text nested without end, ...
+        print(f"gate: {type(error).__name__}: {error}; check the paths and files", file=sys.stderr)
+        return UsageError.exit_code
     except KeyboardInterrupt:
         print("gate: stopped; run the same command again to resume", file=sys.stderr)
         return EXIT_CODES[Outcome.ERROR]

@@ -9,6 +9,7 @@ import msgspec
 from gate.errors import UsageError
 from gate.records import Claim, Criterion, Purpose, Record
 
+MOST_RESAMPLES = 10_000_000
 LEAST_TAIL = 10  # resamples beyond a p-value of alpha
 ROOT_MARKERS = (".git", "pyproject.toml")
 
@@ -50,12 +51,15 @@ class RunConfig(Record, frozen=True, kw_only=True):
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     resamples: int = 100_000
 
+    def _reasons(self) -> tuple[str, ...]:
+        return self.allow_unknown_acceptance, self.skip_conformance
+
     def __post_init__(self) -> None:
         """Check ranges, so that no run starts that could not be judged."""
         checks = (
             (self.batch >= 1, f"batch = {self.batch}; it must be at least 1"),
             (
-                self.memory_gib is None or self.memory_gib > 0,
+                self.memory_gib is None or 0 < self.memory_gib < float("inf"),
                 f"memory_gib = {self.memory_gib}; it must be above 0",
             ),
             (0 < self.alpha < 1, f"alpha = {self.alpha}; it must lie between 0 and 1"),
@@ -64,9 +68,12 @@ class RunConfig(Record, frozen=True, kw_only=True):
                 f"max_dropped = {self.max_dropped}; allowed is 0 to below 1",
             ),
             (
-                self.resamples * self.alpha >= LEAST_TAIL,
-                f"resamples = {self.resamples}; alpha = {self.alpha} needs at least "
-                f"{LEAST_TAIL / self.alpha:.0f}",
+                self.resamples * self.alpha >= LEAST_TAIL and self.resamples <= MOST_RESAMPLES,
+                f"resamples = {self.resamples}; {LEAST_TAIL} / alpha to {MOST_RESAMPLES} allowed",
+            ),
+            (
+                all(text == text.strip() for text in self._reasons()),
+                "a reason is blank or has blanks around it; write why, or leave the key out",
             ),
             (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
         )
@@ -107,6 +114,9 @@ class Config(Record, frozen=True, kw_only=True):
         if self.schema != 1:
             msg = f"schema = {self.schema}; this version reads schema 1"
             raise ValueError(msg)
+        if self.seed < 0:
+            msg = f"seed = {self.seed}; it must be 0 or above"
+            raise ValueError(msg)
         names = [criterion.name for criterion in self.criteria]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -129,7 +139,7 @@ def load_project(path: Path) -> Project:
     try:
         config = msgspec.toml.decode(path.read_bytes(), type=Config)
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; write one with 'gate init' or name one with --config"
+        msg = f"{path}: no such file; write one (docs/configuration.md) or name one with --config"
         raise UsageError(msg) from error
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror}); check the path given with --config"

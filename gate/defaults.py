@@ -43,6 +43,9 @@ MEASURES = GAIN_MEASURES | frozenset(
 LOCKED = ("token certificate", "termination", "exercised", "conformance", "error rate")
 """Under ``lossless`` these may be tightened, never narrowed, loosened or made non-blocking."""
 
+SHARES = frozenset({"task_delta", "guard_flips", "error_rate", "dropped_pairs", "flip_rate"})
+"""Measures whose differences are shares: a margin of 1 could never fail."""
+
 _BASELINE = (
     Criterion(
         name="baseline certificate",
@@ -317,6 +320,21 @@ def _check_numbers(criterion: Criterion) -> None:
         if not math.isfinite(value):
             msg = f"criteria {criterion.name!r}: {key} = {value}; it must be a finite number"
             raise UsageError(msg)
+    if criterion.margin < 0 or criterion.floor < 0 or criterion.min_pairs < 1:
+        msg = (
+            f"criteria {criterion.name!r}: margin = {criterion.margin}, floor = {criterion.floor}, "
+            f"min_pairs = {criterion.min_pairs}; none may be negative, and min_pairs is at least 1"
+        )
+        raise UsageError(msg)
+    if criterion.measure in SHARES and criterion.margin >= 1.0:
+        msg = (
+            f"criteria {criterion.name!r}: margin = {criterion.margin} is everything there is to "
+            "lose; shares go from 0 to 1"
+        )
+        raise UsageError(msg)
+    if not criterion.name.strip() or not criterion.name.isprintable():
+        msg = f"criteria: name = {criterion.name!r}; give each a printable name"
+        raise UsageError(msg)
     if not 0.5 < criterion.confidence_level < 1.0:  # noqa: PLR2004 - one side of an interval
         msg = (
             f"criteria {criterion.name!r}: confidence_level = {criterion.confidence_level}; "

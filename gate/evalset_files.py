@@ -38,6 +38,9 @@ class DatasetKwargs(Record, frozen=True, kw_only=True):
     data_files: dict[str, str]
 
 
+MOST_REPEATS = 1000
+
+
 class GenerationKwargs(Record, frozen=True, kw_only=True):
     """lm-eval's generation parameters that the gate passes on; an explicit end is required."""
 
@@ -58,8 +61,8 @@ class GenerationKwargs(Record, frozen=True, kw_only=True):
             msg = f"max_gen_toks = {self.max_gen_toks}; it must be at least 1"
             raise ValueError(msg)
         ends = (self.until,) if isinstance(self.until, str) else self.until
-        if not all(ends):
-            msg = "until holds an empty string, which ends every output at once; leave it out"
+        if not ends or not all(ends):
+            msg = "until is empty or holds an empty string; name the text that ends an answer"
             raise ValueError(msg)
         if self.do_sample and self.temperature <= 0.0:
             msg = f"do_sample is true at temperature {self.temperature}; set one above 0"
@@ -122,7 +125,10 @@ class TaskFile(Record, frozen=True, kw_only=True):
         checks = (
             (bool(self.metric_list), "metric_list is empty; name exact_match"),
             (self.filter_list != (), "filter_list is empty; leave it out or give a filter"),
-            (self.repeats >= 1, f"repeats = {self.repeats}; it must be at least 1"),
+            (
+                1 <= self.repeats <= MOST_REPEATS,
+                f"repeats = {self.repeats}; it must be at least 1 and at most {MOST_REPEATS}",
+            ),
             (
                 self.test_split in self.dataset_kwargs.data_files,
                 f"data_files has no file for test_split {self.test_split!r}",

@@ -8,6 +8,7 @@ from gate.measures.power import required_n_to_decide
 from gate.records import Comparison, Criterion, Outcome, Verdict
 
 Detail = Mapping[str, object]
+SHOWN_ERROR = 200  # characters of an error in a reason
 
 
 def explain(criterion: Criterion, comparison: Comparison | None, outcome: Outcome) -> str:
@@ -95,13 +96,25 @@ def _conformance(_: Criterion, comparison: Comparison) -> str:
         return f"all {n} conformance requests behave as they do without the change"
     return (
         f"{comparison.candidate:.0f} of {n} conformance requests fail under the candidate and "
-        "pass under the baseline"
+        f"pass under the baseline{_name_kinds(comparison.detail)}"
     )
+
+
+def _name_kinds(detail: Detail) -> str:
+    kinds = detail.get("kinds")
+    if not isinstance(kinds, dict) or not kinds:
+        return ""
+    return ": " + ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
 
 
 def _errors(_: Criterion, comparison: Comparison) -> str:
     candidate, baseline = _share(comparison.candidate), _share(comparison.baseline)
-    return f"the candidate failed {candidate} of the requests, the baseline {baseline}"
+    sentence = f"the candidate failed {candidate} of the requests, the baseline {baseline}"
+    errors = comparison.detail.get("candidate_errors")
+    if not isinstance(errors, dict) or not errors:
+        return sentence
+    commonest = " ".join(str(max(errors, key=lambda name: errors[name])).split())
+    return f"{sentence}, most often with: {commonest[:SHOWN_ERROR]}"
 
 
 def _pairs(criterion: Criterion, comparison: Comparison) -> str:

@@ -201,7 +201,12 @@ class Session:
         if cut is None or cut[0] != len(ids) or generation.tail_ids:
             return msgspec.structs.replace(generation, text=self.decode(ids))
         n = covering_count(self.model.tokenizer, ids, cut[1])
-        return msgspec.structs.replace(generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:])
+        usage = generation.usage
+        if usage is not None and usage.n_output == len(ids):  # counted before the gate cut
+            usage = msgspec.structs.replace(usage, n_output=n)
+        return msgspec.structs.replace(
+            generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:], usage=usage
+        )
 
     def run_timing(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
         """Serve requests at concurrency 1 on the gate's own clock; score them afterwards."""

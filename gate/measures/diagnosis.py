@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass
 
 from gate.records import Generation, Request, TokenScores
 
+FEWEST = 3
+"""Defects below which no kind is named."""
+MANY = 0.3
 MOST = 0.8
 """Share of the defects that must show a trait for the diagnosis to name it."""
 RELAXED_RANK = 10
@@ -34,6 +37,7 @@ class Defect:
     token_id: int
     best_id: int
     passed_eos: bool
+    ended_early: bool
     offset: int | None
     is_draft: bool | None
     avoids_repeat: bool
@@ -57,6 +61,7 @@ class Defect:
             token_id=token,
             best_id=best,
             passed_eos=best in request.eos_ids,
+            ended_early=token in request.eos_ids,
             offset=offset,
             is_draft=None if offset is None else offset < n_accepted,
             n_accepted=n_accepted,
@@ -79,25 +84,37 @@ def place_in_run(generation: Generation, position: int) -> tuple[int | None, int
     return None, 0
 
 
+TRAITS = (
+    (
+        "ended_early",
+        "outputs are ended early, by an end-of-sequence token the model would not choose",
+    ),
+    (
+        "avoids_repeat",
+        "tokens that occurred before are avoided, as by a repetition penalty nobody asked for",
+    ),
+)
+"""What most defects share, and the sentence for it."""
+
+
 def describe(defects: Sequence[Defect]) -> str:
     """Return what the defects have in common, in words; empty without defects."""
-    if not defects:
-        return ""
+    if len(defects) < FEWEST:
+        return "too few to tell the kind" if defects else ""
     if _share(defects, "passed_eos") >= MOST:
         inside = " inside an accepted run" if _share(defects, "is_draft") > 0 else ""
         return f"an end-of-sequence token was passed over{inside}"
-    if _share(defects, "avoids_repeat") >= MOST:
-        return (
-            "tokens that occurred before are avoided, as by a repetition penalty nobody asked for"
-        )
     drafts = [d for d in defects if d.is_draft]
+    for trait, sentence in TRAITS:
+        if _share(defects, trait) >= MOST:
+            return sentence
     if len(drafts) >= MOST * len(defects):
         return _describe_drafts(drafts)
     return _describe_own_choices(defects)
 
 
 def _describe_own_choices(defects: Sequence[Defect]) -> str:
-    if any(d.passed_eos for d in defects):
+    if _share(defects, "passed_eos") >= MANY:
         return (
             "end-of-sequence tokens were passed over, and other tokens are not the model's choice"
         )
