@@ -118,11 +118,9 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
     out = reports_folder(arguments)
     try:
+        remove_latest(out)  # whatever happens next, yesterday's verdict is not today's
         project = load_project(arguments.config)
         decision = run(project, out, Progress(is_quiet=arguments.quiet), _now)
-    except GateError:
-        remove_latest(out)
-        raise
     except OSError as error:
         msg = f"{out}: cannot be written ({error.strerror}); name another folder with --out"
         raise UsageError(msg) from error

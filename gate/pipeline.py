@@ -53,9 +53,15 @@ def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
     """Run the gate. Raises UsageError before the run folder exists, never after."""
     plan = make_plan(project, progress)
     store, stored = open_store(plan, out, now)
+    with store.lock():
+        return _run_locked(plan, store, stored, progress)
+
+
+def _run_locked(plan: Plan, store: RunStore, stored: StoredPlan, progress: Progress) -> Decision:
+    """Run a plan to its decision: from here on nothing is raised."""
     opening = open_decision(plan, store, stored)
     store.write("decision.json", unfinished_decision(opening))
-    point_latest(out, store.run_id)
+    point_latest(store.folder.parent, store.run_id)
     try:
         decision = _run_planned(plan, store, stored, opening, progress)
     except GateError as error:
@@ -153,6 +159,7 @@ def publish(store: RunStore, decision: Decision) -> None:
     render(store.folder, decision)
     store.write("decision.json", decision)
     write_atomically(store.folder / "finished", b"")
+    point_latest(store.folder.parent, store.run_id)
 
 
 def render(folder: Path, decision: Decision) -> None:

@@ -10,8 +10,11 @@ reports/latest           relative link to the newest run; removed by a refused o
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +67,18 @@ class RunStore:
     def run_id(self) -> str:
         """Name of the run: its folder's."""
         return self.folder.name
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process. Raises UsageError where another one holds it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                msg = f"{self.folder}: another process is at this run; wait for it, or stop it"
+                raise UsageError(msg) from error
+            yield
 
     def write(self, name: str, value: object) -> None:
         """Write a JSON file of the run, atomically."""

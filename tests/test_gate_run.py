@@ -320,3 +320,12 @@ def test_an_output_folder_that_cannot_be_written_is_one_sentence(
     target = config / "reports"  # a file is in the way
     assert main(["run", "--config", str(config), "--quiet", "--out", str(target)]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_two_processes_cannot_be_at_one_run(project: Path) -> None:
+    from gate.errors import UsageError  # noqa: PLC0415
+    from gate.store import RunStore  # noqa: PLC0415
+
+    store = RunStore(project / "reports" / "held")
+    with store.lock(), pytest.raises(UsageError, match="another process"), store.lock():
+        pass
