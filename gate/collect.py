@@ -142,7 +142,8 @@ def _calibrate(
     if known:
         return known
     with progress.stage("measure the noise bound"):
-        requests = [r for batch in stored.batches for r in batch if r.task != CONFORMANCE]
+        unique = {r.id: r for batch in stored.batches for r in batch if r.task != CONFORMANCE}
+        requests = list(unique.values())  # one of each: repeats are the same output
         n = CALIBRATION_REQUESTS.get(plan.project.config.model.dtype, CALIBRATION_REQUESTS_16_BIT)
         chosen = requests[:: max(1, len(requests) // n)][:n]
         bound: NoiseBound = session.measure_noise(chosen, step_rows(plan.specs["candidate"]))

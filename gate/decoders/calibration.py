@@ -7,6 +7,7 @@ carry no information.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 FLOAT32_FLOOR = 1e-3  # nat
 QUANTILE = 99.9
 CALIBRATION_TOKENS = 12
+LEAST_POSITIONS = 1000
+"""Positions that a quantile of 99.9% rests on in 16 bits; float32 rests on its floor."""
 DRAFT_LENGTH = 3
 
 
@@ -36,12 +39,15 @@ def measure_noise(
 ) -> NoiseBound:
     """Return the bound from greedy decoding of ``requests`` (token-id prompts).
 
-    Repeats of a request count once: decoded greedily they are one output.
+    Repeats of a request count once: decoded greedily they are one output. In 16 bits the outputs
+    are as long as LEAST_POSITIONS asks for.
     """
+    unique = {request.id: request for request in requests}.values()
+    n_tokens = count_tokens(model, len(unique))
     plain = [
         msgspec.structs.replace(
             r,
-            max_tokens=CALIBRATION_TOKENS,
+            max_tokens=n_tokens,
             min_tokens=0,
             stop=(),
             sampling=Sampling(),
@@ -49,7 +55,7 @@ def measure_noise(
             stream=False,
             response_format=None,
         )
-        for r in {request.id: request for request in requests}.values()
+        for r in unique
     ]
     narrow = _gap_changes(model, referee, plain, None)
     wide = _gap_changes(model, referee, plain, random_drafts(model.vocab_size, n_rows))
@@ -68,6 +74,13 @@ def measure_noise(
         flip_rate_one_row=float(narrow.flipped.mean()),
         flip_rate_wide=float(wide.flipped.mean()),
     )
+
+
+def count_tokens(model: LoadedModel, n_requests: int) -> int:
+    """Return the tokens of a calibration output; each position is measured at both widths."""
+    if model.dtype == torch.float32:
+        return CALIBRATION_TOKENS
+    return max(CALIBRATION_TOKENS, math.ceil(LEAST_POSITIONS / (2 * max(1, n_requests))))
 
 
 class _Changes:

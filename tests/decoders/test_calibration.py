@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
+import torch
 from msgspec.structs import replace
 
-from gate.decoders.calibration import FLOAT32_FLOOR, measure_noise
+from gate.decoders.calibration import FLOAT32_FLOOR, LEAST_POSITIONS, measure_noise
 from gate.records import Request
 from gate.referee import Referee
-from tests.decoders.helpers import make_request
+from tests.decoders.helpers import make_request, wrap_again
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
@@ -22,3 +24,11 @@ def test_repeats_of_a_request_do_not_widen_the_bound(toy: LoadedModel) -> None:
     found = measure_noise(toy, Referee(toy), repeats, 32)
     assert found.n_positions == alone.n_positions
     assert found.bound == FLOAT32_FLOOR
+
+
+def test_in_16_bits_the_quantile_rests_on_a_thousand_positions(toy: LoadedModel) -> None:
+    rounded = wrap_again(toy, copy.deepcopy(toy.model).to(torch.bfloat16))
+    requests = [make_request(f"r{n}", (97 + n, 98, 99), eos_ids=()) for n in range(10)]
+    found = measure_noise(rounded, Referee(rounded), requests, 8)
+    assert found.n_positions >= LEAST_POSITIONS
+    assert measure_noise(toy, Referee(toy), requests, 8).n_positions == 240
