@@ -255,17 +255,18 @@ def kill_in_the_middle(config: Path) -> str:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     reports = config.parent / "reports"
-    pattern = "latest/candidate/batch-0001.json"
-    while not any(reports.glob(pattern)) or not is_running_latest(reports):
+    while (folder := find_open_run(reports)) is None:
         assert process.poll() is None, "the run ended before it could be killed"
     process.kill()
     process.wait()
-    return str((reports / "latest").resolve().name)
+    return folder.name
 
 
-def is_running_latest(reports: Path) -> bool:
-    """Whether reports/latest points to a run that has not finished."""
-    return not (reports / "latest/finished").exists()
+def find_open_run(reports: Path) -> Path | None:
+    """The run that reports/latest points to, once it is in the middle of its candidate."""
+    folder = (reports / "latest").resolve()
+    has_begun = (folder / "candidate/batch-0001.json").exists()
+    return folder if has_begun and not (folder / "finished").exists() else None
 
 
 def shape(entry: dict[str, Any]) -> tuple[object, ...]:
