@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -257,6 +258,7 @@ def kill_in_the_middle(config: Path) -> str:
     reports = config.parent / "reports"
     while (folder := find_open_run(reports)) is None:
         assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.02)
     process.kill()
     process.wait()
     return folder.name
