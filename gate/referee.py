@@ -1,11 +1,7 @@
 """The independent referee: the stock transformers forward over prompt and output.
 
 A plain causal mask, no cache, none of our engine and none of our sampler, in the arms' own
-dtype. One prefill per output scores every position.
-
-In 16 bits a rare position hangs on the shape of the forward, far beyond the noise bound of the
-others. So a decision that looks wrong there gets a second look before it counts: the same
-prefix in a longer forward, and token by token. It is wrong only if it is so in all of them.
+dtype. One prefill per output scores every position; nothing is decoded.
 """
 
 from __future__ import annotations
@@ -13,26 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import DynamicCache
 
 from gate.grammar import GrammarError
-from gate.models import cache_argument
 from gate.records import Generation, Request, TokenScores, prompt_ids
 from gate.referee_law import end_regret, grammar_masks, judge_token, needs_processing
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
 
-MANTISSA_BITS = {torch.bfloat16: 7, torch.float16: 10}
-SUSPECT = 3.0
-"""Regret that gets a second look, in spacings of the dtype at the best logit: the least DEFECT."""
-MOST_SUSPECTS, MOST_LOOKS = 4, 8
-"""Suspects of an output, and second looks in a batch, up to which chance may be the reason."""
-PADDING = 64
-"""Tokens behind an output that its own rows never see, but whose kernels are others."""
 Key = tuple[str, int]
 """(request id, repeat)."""
 Laws = Mapping[Key, Sequence[torch.Tensor]]
@@ -60,7 +47,6 @@ class Referee:
     def __init__(self, model: LoadedModel) -> None:
         """``model``: the loaded model both arms share."""
         self._model = model
-        self._n_looks = 0
 
     def score(
         self,
@@ -73,7 +59,6 @@ class Referee:
         ``laws``: what a tap saw while decoding; where given, divergence is measured.
         """
         by_key = {(request.id, request.repeat): request for request in requests}
-        self._n_looks = 0
         for generation in generations:
             key = (generation.request_id, generation.repeat)
             if generation.token_ids is not None and generation.finish != "error":
@@ -92,7 +77,6 @@ class Referee:
             columns = self._judge_each(logits, request, prompt, emitted, masks)
         else:
             columns = judge_greedy(logits[: len(emitted)], emitted)
-        self._look_again(columns, logits, request, emitted, masks)
         kl, tv, js, same_top = measure_divergence(laws, logits)
         return TokenScores(
             request_id=generation.request_id,
@@ -112,43 +96,6 @@ class Referee:
         output = self._model.model(input_ids=ids, use_cache=False, logits_to_keep=len(emitted) + 1)
         logits: torch.Tensor = output.logits[0]
         return logits
-
-    def _look_again(
-        self,
-        columns: _Columns,
-        logits: torch.Tensor,
-        request: Request,
-        emitted: Sequence[int],
-        masks: Sequence[torch.Tensor | None],
-    ) -> None:
-        """Lower the regret of suspects to the least that any honest arithmetic gives them."""
-        prompt = prompt_ids(request)
-        for law in (self._padded_logits, self._stepwise_logits):
-            suspects = find_suspects(columns.regret, logits)
-            if not 0 < len(suspects) <= MOST_SUSPECTS or self._n_looks >= MOST_LOOKS:
-                return
-            rows = law(prompt, emitted[: suspects[-1] + 1])
-            for j in suspects:
-                history = (*prompt, *emitted[:j])
-                again = judge_token(rows[j], request, len(prompt), history, emitted[j], masks[j])
-                columns.regret[j] = min(columns.regret[j], again.regret)
-        self._n_looks += 1
-
-    def _padded_logits(self, prompt: Sequence[int], emitted: Sequence[int]) -> torch.Tensor:
-        """(n_emitted + 1, vocab) logits out of a longer forward."""
-        longer = (*emitted, *[emitted[-1]] * PADDING)
-        return self.logits(prompt, longer)[: len(emitted) + 1]
-
-    def _stepwise_logits(self, prompt: Sequence[int], emitted: Sequence[int]) -> torch.Tensor:
-        """(n_emitted + 1, vocab) logits of stock decoding, one token at a time."""
-        model = self._model.model
-        cache: dict[str, Any] = {cache_argument(model): DynamicCache(config=model.config)}
-        rows = []
-        for piece in (list(prompt), *([token] for token in emitted)):
-            ids = torch.tensor([piece], device=self._model.device)
-            output = model(input_ids=ids, use_cache=True, logits_to_keep=1, **cache)
-            rows.append(output.logits[0, -1])
-        return torch.stack(rows)
 
     def _judge_each(
         self,
@@ -179,16 +126,6 @@ class Referee:
         if generation.finish == "stop" or emitted[-1] in request.eos_ids:
             return None
         return end_regret(logits[-1], request, len(prompt), (*prompt, *emitted), mask)
-
-
-def find_suspects(regret: Sequence[float], logits: torch.Tensor) -> list[int]:
-    """Return the positions whose regret could be a DEFECT of this dtype; none in float32."""
-    bits = MANTISSA_BITS.get(logits.dtype)
-    if bits is None or max(regret, default=0.0) <= 0.0:
-        return []
-    best = logits[: len(regret)].float().amax(-1).abs().clamp(min=1e-6)
-    least = SUSPECT * 2.0 ** (best.log2().floor() - bits)
-    return [j for j, (r, edge) in enumerate(zip(regret, least.tolist(), strict=True)) if r > edge]
 
 
 def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
