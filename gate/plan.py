@@ -11,10 +11,11 @@ import msgspec
 from gate.config import Project, resolve_inside
 from gate.conformance import Row, load_conformance
 from gate.decoders.base import OWN_ENGINE, load_object, read_spec
-from gate.defaults import default_criteria, merge_criteria
+from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
 from gate.measures.acceptance_drop import AcceptanceReference
+from gate.own_criteria import merge_criteria
 from gate.progress import Progress
 from gate.provenance import hash_json, hash_package, hash_target
 from gate.records import Criterion, DecoderSpec, Request

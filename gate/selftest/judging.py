@@ -9,8 +9,9 @@ import numpy as np
 
 from gate.collect import Collected, pair
 from gate.criteria import Rules, combine, judge_all
-from gate.defaults import default_criteria, merge_criteria
+from gate.defaults import default_criteria
 from gate.measures.acceptance_drop import AcceptanceReference
+from gate.own_criteria import merge_criteria
 from gate.pipeline import measure_content, measure_quality
 from gate.plan import Plan
 from gate.records import Claim, Comparison, Outcome, Verdict

@@ -1,0 +1,8 @@
+"""The subcommands of ``gate``, one module each.
+
+A module has SUMMARY, ``add_arguments(parser)`` and ``execute(arguments)``, which returns the
+exit code. It imports what it needs inside ``execute``: ``--help`` stays fast.
+"""
+
+COMMANDS = ("run", "report", "selftest", "doctor")
+"""In the order of ``gate --help``."""

@@ -1,0 +1,27 @@
+"""``gate report``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+SUMMARY = "render report, summary and JUnit again from a decision"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    parser.add_argument("run", type=Path, help="a run's folder, for example reports/latest")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Render again, without models."""
+    from gate.pipeline import render  # noqa: PLC0415
+    from gate.store import read_decision  # noqa: PLC0415
+
+    decision = read_decision(arguments.run)
+    folder: Path = arguments.run if arguments.run.is_dir() else arguments.run.parent
+    target = folder if arguments.out is None else arguments.out
+    render(target, decision)
+    print(f"{decision.outcome}: {decision.reason}")
+    print(f"report: {target / 'report.html'}")
+    return 0

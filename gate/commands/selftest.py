@@ -1,0 +1,44 @@
+"""``gate selftest``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gate.commands.common import EXIT_CODES, add_quiet, now, reports_folder
+from gate.records import Outcome
+
+SUMMARY = "run the fault catalogue and the lossless controls"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows as JSON")
+    parser.add_argument(
+        "--quick", action="store_true", help="each fault on the requests of its kind only"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="ID,...", help="these faults and controls only"
+    )
+    add_quiet(parser)
+    parser.add_argument("--list", action="store_true", help="name every fault and control")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Return 0 when every fault was detected and no control flagged, else 3."""
+    from gate import selftest  # noqa: PLC0415
+    from gate.config import load_project  # noqa: PLC0415
+    from gate.progress import Progress  # noqa: PLC0415
+
+    if arguments.list:
+        print("\n".join(selftest.describe_catalogue()))
+        return 0
+    only = tuple(name for name in arguments.only.split(",") if name)
+    options = selftest.Options(quick=arguments.quick, only=only)
+    project, progress = load_project(arguments.config), Progress(is_quiet=arguments.quiet)
+    found = selftest.run_selftest(project, reports_folder(arguments), progress, now, options)
+    print("\n".join(selftest.describe(found)))
+    if arguments.json:
+        selftest.write_json(found, arguments.json)
+    is_fine = not (found.missed or found.flagged)
+    return EXIT_CODES[Outcome.PASS if is_fine else Outcome.FAIL]

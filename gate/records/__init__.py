@@ -1,0 +1,73 @@
+"""The data of a run, as frozen records.
+
+Records only hold data; behaviour lives in functions. Units are in the names
+(``_s``, ``_bytes``, ``_usd``, ``n_`` for counts). Decoding is strict: an unknown
+key or a wrong type is an error that names its path.
+"""
+
+from gate.records.base import (
+    SCHEMA,
+    Claim,
+    Direction,
+    Finish,
+    Noise,
+    Outcome,
+    Purpose,
+    Record,
+    Rule,
+)
+from gate.records.generations import (
+    Chunk,
+    Generation,
+    Step,
+    TokenLogprob,
+    TokenScores,
+    Trace,
+    Usage,
+)
+from gate.records.judgement import (
+    Comparison,
+    Criterion,
+    Decision,
+    Estimate,
+    Fork,
+    TokenView,
+    Verdict,
+    Waiver,
+)
+from gate.records.requests import Request, Sampling, prompt_ids
+from gate.records.runs import BandProbe, DecoderSpec, NoiseBound, Run
+
+__all__ = [
+    "SCHEMA",
+    "BandProbe",
+    "Chunk",
+    "Claim",
+    "Comparison",
+    "Criterion",
+    "Decision",
+    "DecoderSpec",
+    "Direction",
+    "Estimate",
+    "Finish",
+    "Fork",
+    "Generation",
+    "Noise",
+    "NoiseBound",
+    "Outcome",
+    "Purpose",
+    "Record",
+    "Request",
+    "Rule",
+    "Run",
+    "Sampling",
+    "Step",
+    "TokenLogprob",
+    "TokenScores",
+    "TokenView",
+    "Trace",
+    "Usage",
+    "Verdict",
+    "Waiver",
+    "prompt_ids",
+]

@@ -1,0 +1,58 @@
+"""What ran, and the noise it ran in."""
+
+from __future__ import annotations
+
+from gate.records.base import SCHEMA, Noise, Record
+from gate.records.generations import Generation, TokenScores
+
+
+class DecoderSpec(Record, frozen=True, kw_only=True):
+    """Which decoder an arm uses, and with what options.
+
+    ``noise`` decides whether sampled output is judged by regret (``position_keyed``)
+    or by its distribution (``own``).
+    """
+
+    kind: str
+    target: str | None = None
+    options: dict[str, object] = {}
+    noise: Noise = "position_keyed"
+    max_batch: int | None = None
+
+
+class NoiseBound(Record, frozen=True, kw_only=True):
+    """How far honest arithmetic moves the top-1 to top-2 gap, nats, and how that was measured."""
+
+    bound: float
+    dtype: str
+    n_positions: int
+    n_rows: int
+    q999_one_row: float
+    q999_wide: float
+    source: str
+    largest: float = 0.0
+    flip_rate_one_row: float = 0.0
+    flip_rate_wide: float = 0.0
+
+
+class BandProbe(Record, frozen=True, kw_only=True):
+    """The referee's second choices, offered to the candidate as drafts.
+
+    n_in_band: positions whose two best scores lie within ``band_nat``. accepted: per offer,
+    the closest first, whether the candidate took it.
+    """
+
+    band_nat: float
+    n_in_band: int
+    accepted: tuple[bool, ...] = ()
+
+
+class Run(Record, frozen=True, kw_only=True):
+    """One arm's side of a run: what ran, and what came out."""
+
+    schema: int = SCHEMA
+    decoder: DecoderSpec
+    evalset_sha256: str
+    provenance: dict[str, object]
+    generations: tuple[Generation, ...]
+    scores: tuple[TokenScores, ...]
