@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import msgspec
 
 from gate.conformance import TASK as CONFORMANCE
 from gate.errors import RunError
-from gate.measures.paired import Arm, Paired
+from gate.measures.paired import Arm, Paired, make_arm
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
 from gate.records import BandProbe, DecoderSpec, NoiseBound, Request
-from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished, key_text
+from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
+from gate.timing import TimingBlock, collect_timing
 
 Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
@@ -46,14 +47,6 @@ def open_store(plan: Plan, out: Path, now: Now) -> tuple[RunStore, StoredPlan]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimingBlock:
-    """Held-back requests that both arms served one by one. results: by arm."""
-
-    requests: tuple[Request, ...]
-    results: dict[str, BatchResult]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Collected:
     """Everything both arms gave."""
 
@@ -71,7 +64,8 @@ def collect(
     stored = _fix_batches(plan, store, stored, session)
     bound = _calibrate(plan, store, stored, session, progress)
     arms = {arm: _collect_arm(plan, store, stored, session, arm, progress) for arm in ARMS}
-    timing = _collect_timing(plan, store, stored, session, arms, progress)
+    decoders = {name: decoder for name, (_, decoder) in arms.items()}
+    timing = collect_timing(store, stored, session, decoders, progress)
     band = _probe_band(plan, store, stored, session, arms, bound)
     if not session.is_unchanged:
         msg = (
@@ -183,51 +177,6 @@ def _collect_arm(
     return make_arm(decoder.spec, results), decoder
 
 
-def make_arm(spec: DecoderSpec, results: Sequence[BatchResult]) -> Arm:
-    """Join an arm's batches."""
-    faults = {}
-    for result in results:
-        for generation in result.generations:
-            key = (generation.request_id, generation.repeat)
-            found = result.faults.get(key_text(*key))
-            if found:
-                faults[key] = found
-    return Arm(
-        spec=spec,
-        generations={(g.request_id, g.repeat): g for result in results for g in result.generations},
-        scores={(s.request_id, s.repeat): s for result in results for s in result.scores},
-        faults=faults,
-    )
-
-
-def _collect_timing(
-    plan: Plan,  # noqa: ARG001 - the order of blocks is fixed
-    store: RunStore,
-    stored: StoredPlan,
-    session: Any,
-    arms: Mapping[str, tuple[Arm, Any]],
-    progress: Progress,
-) -> tuple[TimingBlock, ...]:
-    """Time disjoint blocks of held-back prompts; the arms' order crosses over between blocks."""
-    found = []
-    total = 2 * sum(len(block) for block in stored.timing)
-    with progress.bar("timing", total) as advance:
-        for n, block in enumerate(stored.timing):
-            by_arm: dict[str, BatchResult] = {}
-            for name in ARMS if n % 2 == 0 else reversed(ARMS):
-                label = f"timing-{n:02d}"
-                result = store.read_batch(name, label)
-                if result is None:
-                    decoder = arms[name][1]
-                    session.warm_up(decoder)
-                    result = session.run_timing(decoder, block)
-                    store.write_batch(name, label, result)
-                by_arm[name] = result
-                advance(len(block))
-            found.append(TimingBlock(requests=block, results=by_arm))
-    return tuple(found)
-
-
 def pair(collected: Collected) -> Paired:
     """Join the arms by request."""
     return Paired(
@@ -236,19 +185,3 @@ def pair(collected: Collected) -> Paired:
         candidate=collected.arms["candidate"],
         bound=collected.bound,
     )
-
-
-def add_timing(paired: Paired, collected: Collected) -> Paired:
-    """Add the timing blocks' outputs: decoded alone, they show faults that batches hide."""
-    requests = {(r.id, r.repeat): r for block in collected.timing for r in block.requests}
-    joined: dict[str, Any] = {}
-    for name in ARMS:
-        arm: Arm = getattr(paired, name)
-        timed = make_arm(arm.spec, [block.results[name] for block in collected.timing])
-        joined[name] = Arm(
-            spec=arm.spec,
-            generations={**arm.generations, **timed.generations},
-            scores={**arm.scores, **timed.scores},
-            faults={**arm.faults, **timed.faults},
-        )
-    return replace(paired, requests={**paired.requests, **requests}, **joined)

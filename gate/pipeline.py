@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gate.collect import Collected, add_timing, collect, open_store, pair
+from gate.collect import Collected, collect, open_store, pair
 from gate.config import Project
 from gate.decision import describe_arms, error_decision, judge, open_decision
 from gate.decoders.base import load_object
@@ -45,6 +45,7 @@ from gate.store import (
     unfinished_decision,
     write_atomically,
 )
+from gate.timing import add_timing
 
 Now = Callable[[], dt.datetime]
 
@@ -108,7 +109,7 @@ def measure_content(
     """Apply the measures that need the outputs and what the referee says of them."""
     config = plan.project.config
     traffic = without_conformance(paired)
-    certified = add_timing(traffic, collected)
+    certified = add_timing(traffic, collected.timing)
     return [
         *compare_certificates(certified),
         *compare_termination(certified),

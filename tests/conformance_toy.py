@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from gate.collect import make_arm
 from gate.conformance import load_conformance, plan_conformance
 from gate.decoders.autoregressive import AutoregressiveDecoder
 from gate.decoders.options import AutoregressiveOptions
 from gate.decoders.stopping import decode
 from gate.endings import check_output
 from gate.measures.conformance import Failure, find_failures
-from gate.measures.paired import Arm, Paired
+from gate.measures.paired import Arm, Paired, make_arm
 from gate.models import LoadedModel, wrap_model
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, Sampling, TokenScores
 from gate.referee import Referee

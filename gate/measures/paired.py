@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
-from gate.store import Fault
+from gate.store import BatchResult, Fault, key_text
 
 Key = tuple[str, int]
 """(request id, repeat)."""
@@ -25,6 +25,23 @@ class Arm:
         """Whether the arm has no output for a request."""
         generation = self.generations.get(key)
         return generation is None or generation.finish == "error"
+
+
+def make_arm(spec: DecoderSpec, results: Sequence[BatchResult]) -> Arm:
+    """Join an arm's batches."""
+    faults = {}
+    for result in results:
+        for generation in result.generations:
+            key = (generation.request_id, generation.repeat)
+            found = result.faults.get(key_text(*key))
+            if found:
+                faults[key] = found
+    return Arm(
+        spec=spec,
+        generations={(g.request_id, g.repeat): g for result in results for g in result.generations},
+        scores={(s.request_id, s.repeat): s for result in results for s in result.scores},
+        faults=faults,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

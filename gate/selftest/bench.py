@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from gate.collect import Collected, make_arm, step_rows
+from gate.collect import Collected, step_rows
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.base import load_object
-from gate.measures.paired import Arm, Key
+from gate.measures.paired import Arm, Key, make_arm
 from gate.plan import Plan
 from gate.progress import Progress
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, Sampling, TokenScores
