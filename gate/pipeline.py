@@ -25,7 +25,7 @@ from gate.measures.acceptance_drop import compare_drop
 from gate.measures.band import compare_band
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
-from gate.measures.forks import find_forks
+from gate.measures.forks import compare_forks, find_forks
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.paired import Paired
 from gate.measures.sampling import compare_sampling
@@ -99,6 +99,7 @@ def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison
     return [
         *measure_content(plan, paired, collected, rng),
         *measure_quality(plan, paired, rng),
+        *compare_forks(paired),
         *compare_serving(_timings(collected), shares),
     ]
 

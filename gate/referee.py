@@ -15,13 +15,23 @@ import torch
 
 from gate.grammar import GrammarError
 from gate.records import Generation, Request, TokenScores, prompt_ids
-from gate.referee_law import end_regret, grammar_masks, judge_token, needs_processing
+from gate.referee_law import (
+    N_RANKED,
+    Ranked,
+    end_regret,
+    grammar_masks,
+    judge_token,
+    needs_processing,
+    rank_tokens,
+)
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
 
 Key = tuple[str, int]
 """(request id, repeat)."""
+CLOSE_NAT = 0.25
+"""Gap below which a choice counts as close, and the runners-up are kept."""
 Laws = Mapping[Key, Sequence[torch.Tensor]]
 """Per output, the raw logits row used at each emitted position: (vocab,) each."""
 
@@ -39,6 +49,7 @@ class _Columns:
     processed_logprob: list[float]
     cut_distance: list[float]
     pit: list[float]
+    top: list[Ranked]
 
 
 class Referee:
@@ -87,7 +98,8 @@ class Referee:
             tv=tv,
             js=js,
             same_top=same_top,
-            **{name: tuple(values) for name, values in vars(columns).items()},
+            top=keep_doubtful(columns),
+            **{name: tuple(values) for name, values in vars(columns).items() if name != "top"},
         )
 
     def logits(self, prompt: Sequence[int], emitted: Sequence[int]) -> torch.Tensor:
@@ -131,14 +143,15 @@ class Referee:
 def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
     """Evidence on greedy tokens without processors. logits: (n, vocab)."""
     z = logits.float()
-    ids = torch.tensor(list(emitted), device=z.device)
-    own = z.gather(1, ids[:, None])
-    top = z.topk(2, dim=-1)
+    own_ids = torch.tensor(list(emitted), device=z.device)
+    own = z.gather(1, own_ids[:, None])
+    top = z.topk(min(N_RANKED, z.shape[-1]), dim=-1)
+    behind = top.values[:, :1] - top.values
     logp = z.log_softmax(-1)
-    own_logp = logp.gather(1, ids[:, None])[:, 0].tolist()
+    own_logp = logp.gather(1, own_ids[:, None])[:, 0].tolist()
     return _Columns(
         regret=(top.values[:, :1] - own)[:, 0].tolist(),
-        gap=(top.values[:, 0] - top.values[:, 1]).tolist(),
+        gap=behind[:, min(1, behind.shape[1] - 1)].tolist(),
         entropy=(-(logp.exp() * logp).sum(-1)).tolist(),
         best_id=top.indices[:, 0].tolist(),
         rank=(z > own).sum(-1).tolist(),
@@ -146,7 +159,20 @@ def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
         processed_logprob=own_logp,
         cut_distance=[],
         pit=[],
+        top=[
+            rank_tokens(ids, nats)
+            for ids, nats in zip(top.indices.tolist(), behind.tolist(), strict=True)
+        ],
     )
+
+
+def keep_doubtful(columns: _Columns) -> dict[int, Ranked]:
+    """Return the likeliest tokens where the emitted one is not the best, or the choice is close."""
+    return {
+        position: ranked
+        for position, ranked in enumerate(columns.top)
+        if columns.regret[position] > 0 or columns.gap[position] <= CLOSE_NAT
+    }
 
 
 Divergence = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[bool, ...]]

@@ -39,6 +39,10 @@ from gate.records import Request, Sampling
 
 FORBIDDEN = 1e4
 """Regret, nats, of a token that was not allowed at all (finite, so that JSON can carry it)."""
+N_RANKED = 5
+"""Likeliest tokens kept where a choice was close or wrong: what a fork could have been."""
+Ranked = tuple[tuple[int, float], ...]
+"""Token ids with the nats by which each is behind the best."""
 PIT_STREAM = "pit"
 """Names the noise stream that randomises the probability integral transform."""
 
@@ -56,6 +60,7 @@ class TokenEvidence:
     processed_logprob: float
     cut_distance: float
     pit: float
+    top: Ranked
 
 
 def needs_processing(request: Request) -> bool:
@@ -192,10 +197,11 @@ def judge_token(
     distance = cut_distance(z, s)
     allowed = warped > -torch.inf
     inside = scores.masked_fill(~allowed, -torch.inf)
-    top = inside.topk(min(2, inside.numel()))
+    top = inside.topk(min(N_RANKED, inside.numel()))
+    behind = (top.values[0] - top.values).clamp(max=FORBIDDEN).tolist()
     return TokenEvidence(
         regret=edge_regret(scores, allowed, distance, z, token),
-        gap=min(float(top.values[0] - top.values[-1]), FORBIDDEN),
+        gap=behind[min(1, len(behind) - 1)],
         entropy=float(-(logp.exp() * logp.masked_fill(~allowed, 0.0)).sum()),
         best_id=int(top.indices[0]),
         rank=int((inside > scores[token]).sum()),
@@ -203,7 +209,13 @@ def judge_token(
         processed_logprob=max(float(logp[token]), -FORBIDDEN),
         cut_distance=min(float(distance[token].abs()), FORBIDDEN),
         pit=_pit(logp, request, position, token) if s.temperature else 0.0,
+        top=rank_tokens(top.indices.tolist(), behind),
     )
+
+
+def rank_tokens(ids: Sequence[int], behind: Sequence[float]) -> Ranked:
+    """Return the allowed ones of the likeliest tokens, likeliest first."""
+    return tuple((i, nats) for i, nats in zip(ids, behind, strict=True) if nats < FORBIDDEN)
 
 
 def _add_noise(z: torch.Tensor, request: Request, position: int) -> torch.Tensor:

@@ -15,6 +15,8 @@ from gate.measures.means import ratio_of_means
 from gate.measures.paired import Arm, Key, Paired
 from gate.records import Comparison, Estimate, Generation, Step
 
+MAX_POSITIONS = 16
+
 
 class _Work(NamedTuple):
     """Counts over the steps of one request. The prefill is a forward."""
@@ -33,8 +35,8 @@ def compare_acceptance(paired: Paired, confidence_level: float = 0.95) -> list[C
 
     The candidate's share has bounds over requests (Fieller), confidence_level on each side.
     detail: accepted, drafted, forwards, emitted, tokens_per_forward, accepted_per_draft,
-    steps_saved, extra_rows_per_accepted, and ``unknown``, the requests whose trace has no steps:
-    a decoder that does not say. Failed requests and impossible counts are dropped.
+    steps_saved, extra_rows_per_accepted, by_position, and ``unknown``, the requests whose trace
+    has no steps: a decoder that does not say. Failed requests and impossible counts are dropped.
     """
     classes = dict.fromkeys(request.request_class for request in paired.requests.values())
     groups = {"all": list(paired.requests)} | {
@@ -49,6 +51,8 @@ def _compare(
 ) -> Comparison:
     lost, works, n_unknown = _read_arm(paired.candidate, keys)
     detail = _describe(works) | {"unknown": n_unknown}
+    if works:
+        detail["by_position"] = count_by_position(paired.candidate, keys)
     base = Comparison(
         measure="acceptance",
         group=group,
@@ -81,6 +85,21 @@ def _read_arm(arm: Arm, keys: Iterable[Key]) -> tuple[Counter[str], list[_Work],
         else:
             works.append(_add_up(steps))
     return lost, works, n_unknown
+
+
+def count_by_position(arm: Arm, keys: Iterable[Key]) -> list[list[int]]:
+    """Return per place k = 1, 2, ... of a draft [steps that drafted so far, that accepted so far].
+
+    At most MAX_POSITIONS places; the list ends where nothing was drafted.
+    """
+    answered = (arm.generations[key] for key in keys if not arm.failed(key))
+    steps = [one for each in answered for one in _list_steps(each) if _is_possible(one)]
+    longest = max((one.n_accepted for one in steps), default=0)
+    return [
+        [sum(one.n_drafted >= k for one in steps), sum(one.n_accepted >= k for one in steps)]
+        for k in range(1, min(longest + 1, MAX_POSITIONS) + 1)
+        if any(one.n_drafted >= k for one in steps)
+    ]
 
 
 def _list_steps(generation: Generation) -> Sequence[Step]:

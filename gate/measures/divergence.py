@@ -19,6 +19,9 @@ PERCENTILES = ((50, 2), (90, 10), (95, 20), (99, 100), (99.9, 1000))
 """Percentile, and the fewest tokens at which it is printed."""
 
 
+N_STRETCHES = 24
+
+
 def compare_divergence(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
     """Return the measure divergence: the candidate's mean KL per token, clustered by request.
 
@@ -50,6 +53,8 @@ def compare_divergence(paired: Paired, confidence_level: float = 0.95) -> list[C
             detail={
                 **summarise([c for _, c in tapped]),
                 "baseline_ladder": summarise([b for b, _ in tapped if b.kl]),
+                "along": curve_along([c for _, c in tapped]),
+                "baseline_along": curve_along([b for b, _ in tapped if b.kl]),
                 "n_requests": len(tapped),
             },
         )
@@ -73,6 +78,21 @@ def summarise(scores: Sequence[TokenScores]) -> dict[str, object]:
         "same_top": float(np.mean(np.concatenate([s.same_top for s in scores]))),
         "n_tokens": len(kl),
     }
+
+
+def curve_along(scores: Sequence[TokenScores]) -> list[list[float]]:
+    """Return how KL goes along the output: [first position, n tokens, mean, largest] per stretch.
+
+    At most N_STRETCHES stretches of equal length, from the first token to the longest output's
+    last; a fault of the cache or of positions grows along them.
+    """
+    longest = max((len(s.kl) for s in scores), default=0)
+    length = max(1, -(-longest // N_STRETCHES))
+    stretches = []
+    for first in range(0, longest, length):
+        values = [v for s in scores for v in s.kl[first : first + length]]
+        stretches.append([first, len(values), float(np.mean(values)), max(values)])
+    return stretches
 
 
 def mean_entropy_by_class(paired: Paired, arm: Arm) -> dict[str, float]:

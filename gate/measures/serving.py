@@ -23,6 +23,7 @@ TimingBlock = tuple[Mapping[str, Sequence[Generation]], Sequence[Request]]
 ARMS = ("baseline", "candidate")
 ORDERS = ("baseline_first", "candidate_first")
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+N_QUANTILES = 41  # points of a distribution that a report draws
 Ratio = Callable[[FloatArray, FloatArray, float], Estimate]
 
 
@@ -202,6 +203,10 @@ def _compare(
                 "baseline": list_percentiles(pairs.baseline, confidence_level),
                 "candidate": list_percentiles(pairs.candidate, confidence_level),
             },
+            "quantiles": {
+                "baseline": list_quantiles(pairs.baseline),
+                "candidate": list_quantiles(pairs.candidate),
+            },
         },
     )
 
@@ -266,6 +271,14 @@ def _warn(pairs: _Pairs, members: Sequence[_Timed], traffic_shares: Mapping[str,
     if missing:
         warnings.append(f"no pair was timed in {', '.join(missing)}")
     return "; ".join(warnings)
+
+
+def list_quantiles(values: FloatArray) -> list[float]:
+    """Return what a drawing of the distribution needs: all values in order, or N_QUANTILES."""
+    ordered = np.sort(values)
+    if len(ordered) <= N_QUANTILES:
+        return [float(value) for value in ordered]
+    return [float(value) for value in np.quantile(ordered, np.linspace(0, 1, N_QUANTILES))]
 
 
 def list_percentiles(values: FloatArray, confidence_level: float) -> dict[str, object]:

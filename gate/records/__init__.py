@@ -26,6 +26,7 @@ from gate.records.generations import (
     Usage,
 )
 from gate.records.judgement import (
+    Alternative,
     Comparison,
     Criterion,
     Decision,
@@ -40,6 +41,7 @@ from gate.records.runs import BandProbe, DecoderSpec, NoiseBound, Run
 
 __all__ = [
     "SCHEMA",
+    "Alternative",
     "BandProbe",
     "Chunk",
     "Claim",

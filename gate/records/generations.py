@@ -91,6 +91,8 @@ class TokenScores(Record, frozen=True, kw_only=True):
     in the raw law. rank: of the emitted token in the score order (0 = best).
     kl, tv, js: divergence of the law the decoder used from the referee's (empty: no tap).
     pit: rank-ordered randomised probability integral transform (empty unless sampled).
+    top: position -> the referee's likeliest tokens there, each with the nats by which it is
+    behind the best; only where the emitted token is not the best, or the choice was close.
     """
 
     request_id: str
@@ -110,3 +112,4 @@ class TokenScores(Record, frozen=True, kw_only=True):
     js: tuple[float, ...] = ()
     same_top: tuple[bool, ...] = ()
     pit: tuple[float, ...] = ()
+    top: dict[int, tuple[tuple[int, float], ...]] = {}

@@ -88,12 +88,21 @@ class TokenView(Record, frozen=True, kw_only=True):
     text: str
 
 
+class Alternative(Record, frozen=True, kw_only=True):
+    """A token the referee found likely, ``behind_nat`` nats behind its best."""
+
+    token: TokenView
+    behind_nat: float
+
+
 class Fork(Record, frozen=True, kw_only=True):
     """First difference between the arms of one request, with its evidence.
 
     position: output position. kind: exact | tie | unexplained | defect | unscored.
     regret_baseline, regret_candidate, gap: nats, at the fork under the referee.
-    before: shared text ahead of it; after_*: the texts that follow.
+    before: shared text ahead of it; after_*: the texts that follow, and tokens_*: what each arm
+    emitted from the fork on, token by token. alternatives: the referee's likeliest tokens there,
+    likeliest first (empty: not recorded).
     """
 
     request_id: str
@@ -111,6 +120,9 @@ class Fork(Record, frozen=True, kw_only=True):
     before: str = ""
     after_baseline: str = ""
     after_candidate: str = ""
+    tokens_baseline: tuple[str, ...] = ()
+    tokens_candidate: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     score_changed: bool | None = None
 
 

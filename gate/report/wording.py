@@ -115,6 +115,9 @@ MEASURES = {
     ),
     "task_delta": Measure("Task score", "evaluation score, candidate minus baseline", "share"),
     "guard_flips": Measure("Behaviour", "answers whose behaviour label changed", "share"),
+    "forks": Measure(
+        "Forks", "pairs whose outputs part somewhere; a count, not judged", absolute=True
+    ),
     "time_ratio": Measure(
         "Time per request", "candidate's time over the baseline's; below 1 is faster", "ratio", "s"
     ),

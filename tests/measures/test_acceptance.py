@@ -129,3 +129,8 @@ def test_each_class_is_its_own() -> None:
     assert (found["code"].candidate, found["chat"].candidate) == (1.0, 0.0)
     assert found["chat"].detail["unknown"] == 1
     assert found["all"].candidate == 0.5
+
+
+def test_acceptance_by_place_counts_the_drafts_that_got_as_far() -> None:
+    one = compare([(PREFILL, draft(3, 2), draft(3, 0), draft(1, 1))])["all"]
+    assert one.detail["by_position"] == [[3, 2], [2, 1], [2, 0]]
