@@ -28,6 +28,7 @@ from gate.plan import Plan, make_plan
 from gate.progress import Progress
 from gate.records import Decision, Generation, Request
 from gate.store import BatchResult, RunStore, StoredPlan
+from gate.surface import describe_surface
 
 QUIET = Progress(is_quiet=True)
 BASELINE_PARTS = ("baseline/", "noise.json", "plan.json")
@@ -125,7 +126,7 @@ def judge_outputs(outputs: Outputs) -> Decision:
     """Measure and judge, as a run does."""
     plan, collected = outputs.plan, outputs.collected
     opening = msgspec.structs.replace(
-        open_decision(plan, outputs.store, outputs.stored),
+        open_decision(plan, outputs.store, outputs.stored, describe_surface(plan)),
         provenance=describe_arms(plan, outputs.session, collected),
     )
     comparisons = measure(plan, outputs.paired, collected)

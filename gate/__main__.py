@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gate.cli import main
+from gate.cli import enter
 
-raise SystemExit(main())
+raise SystemExit(enter())

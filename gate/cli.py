@@ -10,9 +10,10 @@ from pathlib import Path
 
 from gate import __version__
 from gate.commands import COMMANDS
-from gate.commands.common import EXIT_CODES
+from gate.commands.common import EXIT_CODES, reports_folder
 from gate.errors import GateError, UsageError
 from gate.records import Outcome
+from gate.supervise import supervise
 
 DESCRIPTION = """\
 Run the same prompts through a baseline and a candidate decoder and decide whether the
@@ -20,6 +21,7 @@ decoding change may ship.
 
   gate run                     run the gate described by gate.toml
   gate report reports/latest   render a run's report again, without models
+  gate surface, gate check     before a deployment: does the decision cover what is deployed?
   gate doctor                  check this machine and configuration before a run
 """
 EPILOG = """\
@@ -47,7 +49,10 @@ def _add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: st
     module = import_module(f"gate.commands.{name}")
     summary = module.SUMMARY
     command = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        conflict_handler="resolve",  # a command may mean something else by --out
     )
     command.add_argument(
         "--config",
@@ -67,9 +72,20 @@ def _add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: st
     command.set_defaults(function=module.execute)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code. Expected failures are one sentence."""
+def enter(argv: Sequence[str] | None = None) -> int:
+    """Run a command as a process does: a run of the gate stands under a parent that outlives it."""
     arguments = make_parser().parse_args(argv)
+    if arguments.command == "run":
+        return supervise(lambda: _execute(arguments), reports_folder(arguments))
+    return _execute(arguments)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command in this process; returns its exit code. Expected failures are one sentence."""
+    return _execute(make_parser().parse_args(argv))
+
+
+def _execute(arguments: argparse.Namespace) -> int:
     try:
         code: int = arguments.function(arguments)
     except GateError as error:
@@ -85,4 +101,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(enter())

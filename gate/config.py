@@ -11,6 +11,7 @@ from gate.records import Claim, Criterion, Purpose, Record
 
 MOST_RESAMPLES = 10_000_000
 LEAST_TAIL = 10  # resamples beyond a p-value of alpha
+MOST_VALID_DAYS = 365  # versions, traffic and hardware move on
 ROOT_MARKERS = (".git", "pyproject.toml")
 
 
@@ -50,6 +51,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     acceptance_reference: str = ""  # what the approved candidate took, per request
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     resamples: int = 100_000
+    valid_days: int = 30  # how long a decision may be used
 
     def _reasons(self) -> tuple[str, ...]:
         return self.allow_unknown_acceptance, self.skip_conformance
@@ -76,6 +78,10 @@ class RunConfig(Record, frozen=True, kw_only=True):
                 "a reason is blank or has blanks around it; write why, or leave the key out",
             ),
             (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
+            (
+                1 <= self.valid_days <= MOST_VALID_DAYS,
+                f"valid_days = {self.valid_days}; 1 to {MOST_VALID_DAYS} allowed",
+            ),
         )
         for holds, message in checks:
             if not holds:

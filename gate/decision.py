@@ -12,30 +12,21 @@ from gate.collect import Collected
 from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
 from gate.plan import ARMS, Plan
-from gate.provenance import describe_machine, find_differences, make_surface
+from gate.provenance import describe_machine, find_differences
 from gate.reasons import summarise
 from gate.records import Comparison, Decision, Outcome, Verdict
-from gate.store import RunStore, StoredPlan
+from gate.store import RunStore, StoredPlan, count_surface_runs
+from gate.surface import Surface
 
-VALID_DAYS = 30
 FALSE = ("fails", "inconclusives", "errors")
 """Ways in which a self-test's lossless control can be flagged."""
 
 
-def open_decision(plan: Plan, store: RunStore, stored: StoredPlan) -> Decision:
+def open_decision(plan: Plan, store: RunStore, stored: StoredPlan, surface: Surface) -> Decision:
     """Return a decision that holds what is known before anything ran."""
     config, created = plan.project.config, dt.datetime.fromisoformat(stored.created_at)
-    surface = make_surface(
-        {
-            "weights": plan.resolved.weights_sha256,
-            "tokenizer": plan.resolved.tokenizer_sha256,
-            "runtime": {"dtype": config.model.dtype, "device": config.model.device},
-            "decoder": {
-                "spec": msgspec.to_builtins(plan.specs["candidate"]),
-                "source": plan.sources.get("candidate"),
-            },
-        }
-    )
+    folders = (store.folder.parent, plan.project.folder / "reports")
+    earlier = count_surface_runs(folders, surface.hash, store.run_id)
     return Decision(
         run_id=store.run_id,
         outcome=Outcome.ERROR,
@@ -45,9 +36,12 @@ def open_decision(plan: Plan, store: RunStore, stored: StoredPlan) -> Decision:
         purpose=config.purpose,
         reason="",
         criteria=plan.criteria,
-        surface=surface,
+        surface={"hash": surface.hash, **surface.parts},
+        surface_values=surface.values,
+        earlier_runs=sum(earlier.values()),
+        earlier_outcomes=earlier,
         created_at=stored.created_at,
-        expires_at=(created + dt.timedelta(days=VALID_DAYS)).isoformat(),
+        expires_at=(created + dt.timedelta(days=config.run.valid_days)).isoformat(),
     )
 
 

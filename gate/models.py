@@ -176,8 +176,14 @@ def load_model(
         resolved.folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", **options
     )
     model = model.to(chosen).eval()
-    tokenizer = AutoTokenizer.from_pretrained(resolved.folder, **options)
-    return wrap_model(model, tokenizer, resolved.name)
+    return wrap_model(model, load_tokenizer(resolved), resolved.name)
+
+
+def load_tokenizer(resolved: ResolvedModel) -> Any:
+    """Load the tokenizer of a resolved model."""
+    return AutoTokenizer.from_pretrained(
+        resolved.folder, trust_remote_code=resolved.trust_remote_code, local_files_only=True
+    )
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:

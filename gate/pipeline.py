@@ -40,11 +40,12 @@ from gate.report.html import render_html
 from gate.store import (
     RunStore,
     StoredPlan,
-    count_surface_runs,
     point_latest,
+    seal,
     unfinished_decision,
     write_atomically,
 )
+from gate.surface import describe_surface
 from gate.timing import add_timing
 
 Now = Callable[[], dt.datetime]
@@ -53,14 +54,17 @@ Now = Callable[[], dt.datetime]
 def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
     """Run the gate. Raises UsageError before the run folder exists, never after."""
     plan = make_plan(project, progress)
+    surface = describe_surface(plan)
     store, stored = open_store(plan, out, now)
     with store.lock():
-        return _run_locked(plan, store, stored, progress)
+        opening = open_decision(plan, store, stored, surface)
+        return _run_locked(plan, store, stored, opening, progress)
 
 
-def _run_locked(plan: Plan, store: RunStore, stored: StoredPlan, progress: Progress) -> Decision:
+def _run_locked(
+    plan: Plan, store: RunStore, stored: StoredPlan, opening: Decision, progress: Progress
+) -> Decision:
     """Run a plan to its decision: from here on nothing is raised."""
-    opening = open_decision(plan, store, stored)
     store.write("decision.json", unfinished_decision(opening))
     point_latest(store.folder.parent, store.run_id)
     try:
@@ -86,8 +90,7 @@ def _run_planned(
         texts = {(r.id, r.repeat): prompt_text(r) for r in plan.requests}
         forks = find_forks(paired, texts, session.decode)
     provenance = describe_arms(plan, session, collected)
-    earlier = count_surface_runs(store.folder.parent, opening.surface["hash"], store.run_id)
-    opening = msgspec.structs.replace(opening, provenance=provenance, earlier_runs=earlier)
+    opening = msgspec.structs.replace(opening, provenance=provenance)
     decision = judge(plan, opening, comparisons, collected)
     return msgspec.structs.replace(decision, forks=forks)
 
@@ -159,7 +162,7 @@ def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[C
 def publish(store: RunStore, decision: Decision) -> None:
     """Write the decision and all that is rendered from it. The decision comes last but one."""
     render(store.folder, decision)
-    store.write("decision.json", decision)
+    store.write("decision.json", seal(decision))
     write_atomically(store.folder / "finished", b"")
     point_latest(store.folder.parent, store.run_id)
 

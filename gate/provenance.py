@@ -36,6 +36,12 @@ def hash_package() -> str:
     return hash_files((p for kind in kinds for p in PACKAGE.rglob(kind)), PACKAGE)
 
 
+def hash_engine() -> str:
+    """Hash of the sources that decode: what ships of this package with our own decoders."""
+    beside = (PACKAGE / f"{name}.py" for name in ("models", "noise", "grammar"))
+    return hash_files((*(PACKAGE / "decoders").glob("*.py"), *beside), PACKAGE)
+
+
 def hash_target(target: str, folder: Path) -> str:
     """Hash of the sources behind a python decoder's ``module:factory``, found without importing.
 

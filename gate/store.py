@@ -11,12 +11,14 @@ reports/latest           relative link to the newest run; removed by a refused o
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +27,8 @@ from gate.records import Decision, Generation, Outcome, Record, Request, TokenSc
 
 T = TypeVar("T")
 ENCODER = msgspec.json.Encoder(enc_hook=str)
+SORTED = msgspec.json.Encoder(enc_hook=str, order="sorted")
+LOCK_WAIT_S = 1.0
 
 
 class Fault(Record, frozen=True, kw_only=True):
@@ -51,6 +55,13 @@ class StoredPlan(Record, frozen=True, kw_only=True):
     timing: tuple[tuple[Request, ...], ...] = ()
 
 
+class Earlier(msgspec.Struct, frozen=True):
+    """What counting earlier runs reads of their decisions, of whatever version."""
+
+    outcome: Outcome
+    surface: dict[str, str] = {}
+
+
 def key_text(request_id: str, repeat: int) -> str:
     """Name an output in a JSON object."""
     return f"{request_id}#{repeat}"
@@ -73,11 +84,9 @@ class RunStore:
         """Hold the run for this process. Raises UsageError where another one holds it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            if not _try_lock(stream):
                 msg = f"{self.folder}: another process is at this run; wait for it, or stop it"
-                raise UsageError(msg) from error
+                raise UsageError(msg)
             yield
 
     def write(self, name: str, value: object) -> None:
@@ -102,6 +111,20 @@ class RunStore:
     def read_batch(self, arm: str, name: str) -> BatchResult | None:
         """Read a finished batch; None where it has not finished."""
         return self.read(f"{arm}/{name}.json", BatchResult)
+
+
+def _try_lock(stream: IO[str]) -> bool:
+    """Lock a file, or give up after a while: a process that was just killed lets go late."""
+    end = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -151,28 +174,47 @@ def find_unfinished(reports: Path, fingerprint: str) -> RunStore | None:
 
 
 def read_decision(path: Path) -> Decision:
-    """Read a decision.json, or the one in a run's folder. Raises UsageError."""
+    """Read a decision.json, or the one in a run's folder. Raises UsageError, also for an edited."""
     file = path / "decision.json" if path.is_dir() else path
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Decision)
+        data = file.read_bytes()
+        decision = msgspec.json.decode(data, type=Decision)
     except (OSError, msgspec.MsgspecError) as error:
         msg = f"{file}: no readable decision ({error}); name a run's folder or its decision.json"
         raise UsageError(msg) from error
+    if decision.digest and decision.digest != _digest(data):
+        msg = (
+            f"{file}: edited since the gate wrote it (its digest does not fit); run again"
+        )
+        raise UsageError(msg)
+    return decision
 
 
-def count_surface_runs(reports: Path, surface_hash: str, but: str) -> int:
-    """Count earlier finished runs of the same surface, so that re-running until green shows."""
-    n = 0
-    for path in reports.glob("*/decision.json"):
-        if path.parent.is_symlink() or path.parent.name == but:
+def seal(decision: Decision) -> Decision:
+    """Return the decision with the digest of all its other fields, so that an edit shows."""
+    return msgspec.structs.replace(decision, digest=_digest(ENCODER.encode(decision)))
+
+
+def _digest(data: bytes) -> str:
+    """Sha256 of a decision.json's values but its digest, in one order."""
+    fields = msgspec.json.decode(data, type=dict[str, Any])
+    fields.pop("digest", None)
+    return "sha256:" + hashlib.sha256(SORTED.encode(fields)).hexdigest()
+
+
+def count_surface_runs(folders: Iterable[Path], surface_hash: str, but: str) -> dict[str, int]:
+    """Count earlier runs of the same surface by outcome, so that re-running until green shows."""
+    found: dict[str, int] = {}
+    for path in sorted({p.resolve() for folder in folders for p in folder.glob("*/decision.json")}):
+        if path.parent.name == but:
             continue
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            known = msgspec.json.decode(path.read_bytes(), type=Earlier)
         except (OSError, msgspec.MsgspecError):
             continue
-        surface = found.get("surface")
-        n += isinstance(surface, dict) and surface.get("hash") == surface_hash
-    return n
+        if known.surface.get("hash") == surface_hash:
+            found[known.outcome] = found.get(known.outcome, 0) + 1
+    return found
 
 
 def unfinished_decision(template: Decision) -> Decision:

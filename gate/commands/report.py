@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from gate.commands.common import now
+
 SUMMARY = "render report, summary and JUnit again from a decision"
+EXPIRED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Render again, without models."""
+    """Render again, without models. Returns 3 for a decision that no longer stands."""
+    from gate.export.validity import explain_expiry  # noqa: PLC0415
     from gate.pipeline import render  # noqa: PLC0415
     from gate.store import read_decision  # noqa: PLC0415
 
@@ -24,4 +29,7 @@ def execute(arguments: argparse.Namespace) -> int:
     render(target, decision)
     print(f"{decision.outcome}: {decision.reason}")
     print(f"report: {target / 'report.html'}")
-    return 0
+    expired = explain_expiry(decision, now())
+    if expired:
+        print(f"gate: this decision no longer stands: {expired}", file=sys.stderr)
+    return EXPIRED if expired else 0

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
 from gate.decoders.memory import fit_batch
 from gate.decoders.probing import probe_band
+from gate.decoders.runtime import describe_device, describe_versions, hash_template
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
@@ -39,7 +38,6 @@ from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
 
-VERSIONS = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 WARM_UP = ("Say hello.", "Count from one to five.")
 WARM_UP_TOKENS = 8
 
@@ -274,7 +272,7 @@ class Session:
                 "attention": str(getattr(model.config, "_attn_implementation", "unknown")),
                 "context": self.model.context,
             },
-            "versions": {name: metadata.version(name) for name in VERSIONS},
+            "versions": describe_versions(),
             "threads": torch.get_num_threads(),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
         }
@@ -282,8 +280,7 @@ class Session:
     @property
     def template_sha256(self) -> str:
         """Hash of the chat template."""
-        template = str(getattr(self.model.tokenizer, "chat_template", None) or "")
-        return hashlib.sha256(template.encode()).hexdigest()
+        return hash_template(self.model.tokenizer)
 
 
 def as_integers(ids: Iterable[Any]) -> tuple[int, ...]:
@@ -295,13 +292,6 @@ def set_tap(decoder: Any, tap: Any) -> None:
     """Set the tap of a decoder that has one."""
     if hasattr(decoder, "tap"):
         decoder.tap = tap
-
-
-def describe_device(device: torch.device) -> str:
-    """Name the device as a person would."""
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)} ({device})"
-    return f"CPU {platform.machine()}"
 
 
 def _failure(request: Request, message: str) -> Generation:

@@ -60,8 +60,21 @@ class Criterion(Record, frozen=True, kw_only=True):
     rationale: str = ""
 
 
+class Waiver(Record, frozen=True, kw_only=True):
+    """A criterion on one group that somebody signed away, until when (a date) and why."""
+
+    criterion: str
+    group: str = "all"
+    reason: str
+    who: str
+    until: str
+
+
 class Verdict(Record, frozen=True, kw_only=True):
-    """A judged criterion on one group; ``reason`` is one sentence for a release manager."""
+    """A judged criterion on one group; ``reason`` is one sentence for a release manager.
+
+    ``waiver``: who signed that this outcome does not stop the release. The outcome stands.
+    """
 
     criterion: str
     group: str
@@ -70,15 +83,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     reason: str
     comparison: Comparison | None = None
     half: Literal["content", "gain"] = "content"
-
-
-class Waiver(Record, frozen=True, kw_only=True):
-    """A criterion somebody signed away, until when and why."""
-
-    criterion: str
-    reason: str
-    who: str
-    until: str
+    waiver: Waiver | None = None
 
 
 class TokenView(Record, frozen=True, kw_only=True):
@@ -127,7 +132,12 @@ class Fork(Record, frozen=True, kw_only=True):
 
 
 class Decision(Record, frozen=True, kw_only=True):
-    """All verdicts and the one outcome every surface renders."""
+    """All verdicts and the one outcome every surface renders.
+
+    surface: hash of each part of what is released, and their common hash; surface_values:
+    what each part's hash was made of. earlier_outcomes: of the earlier runs of this surface.
+    digest: sha256 of everything else in the file, written last.
+    """
 
     schema: int = SCHEMA
     run_id: str = ""
@@ -144,8 +154,11 @@ class Decision(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # limitations that belong on the first screen
     provenance: dict[str, dict[str, object]] = {}
     surface: dict[str, str] = {}
+    surface_values: dict[str, dict[str, object]] = {}
     sensitivity: tuple[dict[str, object], ...] = ()
     waivers: tuple[Waiver, ...] = ()
     earlier_runs: int = 0
+    earlier_outcomes: dict[str, int] = {}
     created_at: str
     expires_at: str
+    digest: str = ""
