@@ -183,9 +183,7 @@ def read_decision(path: Path) -> Decision:
         msg = f"{file}: no readable decision ({error}); name a run's folder or its decision.json"
         raise UsageError(msg) from error
     if decision.digest and decision.digest != _digest(data):
-        msg = (
-            f"{file}: edited since the gate wrote it (its digest does not fit); run again"
-        )
+        msg = f"{file}: edited since the gate wrote it (its digest does not fit); run again"
         raise UsageError(msg)
     return decision
 

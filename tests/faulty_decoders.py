@@ -6,6 +6,7 @@ third token replaced, so that acceptance and rejection both happen.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -205,6 +206,14 @@ class Exiting(Speculative):
         raise SystemExit(0)
 
 
+class Leaving(Speculative):
+    """Ends the process for good, as if all were well."""
+
+    def serve(self, request: Request) -> Generation:  # noqa: ARG002
+        """Leave, without a word to anybody above."""
+        os._exit(0)
+
+
 class NumpyIds(Speculative):
     """Delivers token ids as numpy gives them. Lossless."""
 
@@ -239,6 +248,7 @@ FAULTS = {
     "silent": Silent,
     "tampering": Tampering,
     "exiting": Exiting,
+    "leaving": Leaving,
     "numpy-ids": NumpyIds,
 }
 

@@ -47,6 +47,7 @@ def render_summary(decision: Decision) -> str:
     check_outcomes(decision)
     parts = (
         _write_head(decision),
+        _write_earlier(decision),
         _write_notes(decision.notes),
         _write_verdicts(sort_verdicts(decision.verdicts)),
         _write_forks(decision.forks),
@@ -64,6 +65,16 @@ def _write_head(decision: Decision) -> str:
         f"| {_mark(decision.content)} {decision.content} | {_mark(decision.gain)} {decision.gain} "
         f"| {text(decision.claim)} | {text(decision.purpose)} |"
     )
+
+
+def _write_earlier(decision: Decision) -> str:
+    """Say how often this surface was run before: nobody re-runs until green unseen."""
+    if not decision.earlier_runs:
+        return ""
+    times = "once" if decision.earlier_runs == 1 else f"{decision.earlier_runs:,} times"
+    counts = ", ".join(f"{n:,} {escape_markdown(k)}" for k, n in decision.earlier_outcomes.items())
+    came_to = f" ({counts})" if counts else ""
+    return f"**Run before:** this surface was judged {times} before this run{came_to}."
 
 
 def _write_notes(notes: tuple[str, ...]) -> str:
