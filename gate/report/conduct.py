@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gate.report.budget import fit
 from gate.report.numbers import NOT_MEASURED
 from gate.report.page import Table
 from gate.report.reading import find_comparisons, read_path, read_text
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gate.records import Comparison, Decision
 
 N_SHOWN = 100
+CELL_BYTES = 400
 ENDINGS = {"termination": "candidate", "baseline_termination": "baseline"}
 
 
@@ -24,7 +26,10 @@ def make_conformance(decision: Decision) -> Table:
     return Table(
         caption="Conformance requests that failed",
         head=("Request", "Arm", "What", "Expected", "Came"),
-        rows=tuple(tuple(read_text(row, name) for name in names) for row in listed[:N_SHOWN]),
+        rows=tuple(
+            tuple(fit(read_text(row, name), CELL_BYTES) for name in names)
+            for row in listed[:N_SHOWN]
+        ),
         remark=_write_remark(found, listed),
     )
 
@@ -34,7 +39,10 @@ def make_endings(decision: Decision) -> Table:
     found = [one for name in ENDINGS for one in find_comparisons(decision, name)]
     listed = [(ENDINGS[one.measure], row) for one in found for row in _read_rows(one, "faults")]
     names = ("request_id", "kind", "message")
-    rows = ((arm, *(read_text(row, name) for name in names)) for arm, row in listed[:N_SHOWN])
+    rows = (
+        (arm, *(fit(read_text(row, name), CELL_BYTES) for name in names))
+        for arm, row in listed[:N_SHOWN]
+    )
     return Table(
         caption="Outputs that ended or were reported wrongly",
         head=("Arm", "Request", "Kind", "What was wrong"),

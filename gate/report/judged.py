@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gate.export.outcomes import sort_verdicts, stops_release
@@ -75,6 +76,9 @@ def write_interval(comparison: Comparison) -> str:
         return NOT_MEASURED
     if estimate.confidence_level >= 1:
         return "counted"
+    if is_counted(comparison) and estimate.interval[1] is not None:
+        most = format_number(estimate.interval[1], "share")
+        return f"a rate of up to {most} ({format_level(estimate.confidence_level)} confidence)"
     write = format_difference if is_signed(comparison) else format_number
     unit = read_unit(comparison)
     low, high = (None if end is None else write(end, unit) for end in estimate.interval)
@@ -95,6 +99,8 @@ def draw_criterion(criterion: Criterion | None, comparison: Comparison | None) -
     """Return the interval against its margin; None where there is nothing to draw."""
     if criterion is None or comparison is None or comparison.difference is None:
         return None
+    if is_counted(comparison):
+        return _draw_count(criterion, comparison, comparison.difference)
     span = make_span(comparison.difference)
     limits = find_limits(criterion, comparison)
     ends = [end for end in limits if end is not None]
@@ -105,6 +111,38 @@ def draw_criterion(criterion: Criterion | None, comparison: Comparison | None) -
     margins = _label_margins(ends, comparison)
     reference = None if centre in ends else (centre, _write_on_axis(centre, comparison))
     return draw_strip(span, axis, limits, margins, reference)
+
+
+def is_counted(comparison: Comparison) -> bool:
+    """Tell whether a count is held against the margin, and not an interval."""
+    return comparison.unit == "count" and read_count_of(comparison) is not None
+
+
+def read_count_of(comparison: Comparison) -> float | None:
+    """Return the count that is judged: the baseline's where the measure is about it."""
+    if comparison.measure.startswith("baseline_"):
+        return comparison.baseline
+    return comparison.candidate
+
+
+def _draw_count(criterion: Criterion, comparison: Comparison, estimate: Estimate) -> Strip | None:
+    """Return the count against its margin, with the rate's bound as a count of this many cases.
+
+    The bound is of a rate, over n cases; drawn on an axis of counts it tells how many the rate
+    that could still hide would make in as many cases again.
+    """
+    count = read_count_of(comparison) or 0.0
+    high = estimate.interval[1]
+    is_rate = high is not None and abs(estimate.statistic * estimate.n - count) < 0.5  # noqa: PLR2004 - rounding
+    bound = high * estimate.n if is_rate and high is not None else count
+    span = Span(point=count, low=count, high=max(count, bound))
+    if not is_drawable(span) or not math.isfinite(criterion.margin):
+        return None
+    axis = choose_axis([span], [criterion.margin, 0.0])
+    margins = [(criterion.margin, f"margin {format_number(criterion.margin)}")]
+    reference = None if criterion.margin == 0 else (0.0, "0")
+    strip = draw_strip(span, axis, find_limits(criterion, comparison), margins, reference)
+    return replace(strip, counted=True)
 
 
 def _label_margins(ends: list[float], comparison: Comparison) -> list[tuple[float, str]]:
@@ -138,18 +176,16 @@ def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
         method=_write_method(comparison),
         strip=strip,
         picture=f"Estimate {estimate}, {interval}; it {rule}.",
-        caption=COUNTED if strip and _allows_none(criterion) else "",
+        caption=COUNTED if strip and strip.counted and strip.high > strip.low else "",
         remarks=list_remarks(verdict),
     )
-
-
-def _allows_none(criterion: Criterion | None) -> bool:
-    return criterion is not None and criterion.rule == "at_most" and criterion.margin == 0
 
 
 def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) -> str:
     if comparison is None or comparison.difference is None:
         return NOT_MEASURED
+    if is_counted(comparison):
+        return _write_count(comparison)
     margin = math.nan if criterion is None else _read_margin(criterion)
     text = format_apart(
         comparison.difference.statistic,
@@ -161,6 +197,13 @@ def _write_estimate(criterion: Criterion | None, comparison: Comparison | None) 
         return text
     speedup = format_speedup(comparison.difference.statistic)
     return f"{text} of the baseline's time ({speedup})"
+
+
+def _write_count(comparison: Comparison) -> str:
+    count = format_number(read_count_of(comparison))
+    n = comparison.difference.n if comparison.difference else 0
+    least = read_count_of(comparison) or 0
+    return f"{count} of {format_number(n)}" if n >= least else count
 
 
 def _write_rule(criterion: Criterion | None, comparison: Comparison | None) -> str:
@@ -176,6 +219,8 @@ def _write_margin(criterion: Criterion, comparison: Comparison | None) -> str:
     else:
         unit, signed = read_unit(comparison), is_signed(comparison)
     margin = _read_margin(criterion)
+    if comparison is not None and is_counted(comparison):
+        return format_number(margin)
     absolute = criterion.rule in {"at_most", "at_least"}
     if signed and not absolute:
         return format_difference(abs(margin), unit).lstrip("+")

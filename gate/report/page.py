@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from gate.report.plots import Strip
 
 
@@ -97,8 +99,44 @@ class DeltaRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A stretch of an output; ``differs``: the other arm has not got it here."""
+
+    text: str
+    differs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A drawing with its own text alternative, and the figures behind it where few read it."""
+
+    title: str
+    svg: Markup
+    remark: str = ""
+    table: Table | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatCell:
+    """A share, shaded from 0 to 5; no text: there is none."""
+
+    text: str = "–"
+    shade: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """A table of shares, shaded by size."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[HeatCell, ...]], ...]
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForkCard:
-    """A fork, token by token."""
+    """A fork, token by token. ``alternatives``: what the referee found likely, how far behind."""
 
     kind: str
     kind_meaning: str
@@ -109,12 +147,13 @@ class ForkCard:
     before: str
     token_baseline: str
     token_candidate: str
-    after_baseline: str
-    after_candidate: str
+    after_baseline: tuple[Piece, ...]
+    after_candidate: tuple[Piece, ...]
     prompt: str
     gap: str
     regret_baseline: str
     regret_candidate: str
+    alternatives: tuple[tuple[str, str], ...]
     evidence: str
     score: str
     opened: bool
@@ -193,6 +232,7 @@ class Page:
     arms: tuple[PairRow, ...]
     stopping: tuple[VerdictRow, ...]
     others: tuple[VerdictRow, ...]
+    unjudged: tuple[VerdictRow, ...]
     no_verdicts: str
     speed: tuple[SpeedRow, ...]
     speed_remark: str
@@ -203,8 +243,11 @@ class Page:
     defects: Table
     tasks: tuple[DeltaRow, ...]
     divergence: Table
+    divergence_charts: tuple[Chart, ...]
     guards: tuple[GuardRow, ...]
     serving: Table
+    serving_charts: tuple[Chart, ...]
+    acceptance: Heat
     conformance: Table
     endings: Table
     failures: Table

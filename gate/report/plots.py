@@ -42,7 +42,10 @@ class Zone:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """An interval on an axis. ``*_open``: it goes on beyond the drawing."""
+    """An interval on an axis. ``*_open``: it goes on beyond the drawing.
+
+    counted: the count at the point is judged; the interval is only what could still hide.
+    """
 
     low: float
     high: float
@@ -52,6 +55,7 @@ class Strip:
     allowed: Zone | None
     margins: tuple[Mark, ...]
     reference: Mark | None
+    counted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gate.export.text import to_line
+from gate.report.budget import FLIPS_BYTES, fit, share_room
 from gate.report.judged import make_span, read_unit, write_interval
 from gate.report.numbers import NOT_MEASURED, format_difference, format_number
 from gate.report.page import DeltaRow, Flip, GuardRow, Table
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from gate.records import Comparison, Decision
 
 N_FLIPS = 50
+LARGEST_FLIP = 4000  # bytes of one arm's text
 PERCENTILES = re.compile(r"p\d+(\.\d+)?|max|mean")
 
 
@@ -79,7 +82,10 @@ def _write_defect(arm: str, defect: object) -> tuple[str, ...]:
 
 def list_guards(decision: Decision) -> tuple[GuardRow, ...]:
     """Return a row per behaviour guard with the answers whose label changed."""
-    return tuple(_write_guard(decision, one) for one in find_comparisons(decision, "guard_flips"))
+    found = find_comparisons(decision, "guard_flips")
+    n_texts = sum(2 * min(N_FLIPS, len(_read_dicts(one, "flipped"))) for one in found)
+    room = share_room(FLIPS_BYTES, n_texts, LARGEST_FLIP)
+    return tuple(_write_guard(decision, one, room) for one in found)
 
 
 def make_failures(decision: Decision) -> Table:
@@ -195,7 +201,7 @@ def _write_divergence(comparison: Comparison, levels: Sequence[str]) -> tuple[st
     return (group, write_difference(comparison), *values, same_top)
 
 
-def _write_guard(decision: Decision, comparison: Comparison) -> GuardRow:
+def _write_guard(decision: Decision, comparison: Comparison, room: int) -> GuardRow:
     flips = _read_dicts(comparison, "flipped")
     baseline, candidate = _write_arms(comparison)
     hidden = len(flips) - N_FLIPS
@@ -205,7 +211,7 @@ def _write_guard(decision: Decision, comparison: Comparison) -> GuardRow:
         candidate=candidate,
         difference=write_difference(comparison),
         badge=badge_of(find_verdict(decision, "guard_flips", comparison.group)),
-        flips=tuple(_write_flip(one) for one in flips[:N_FLIPS]),
+        flips=tuple(_write_flip(one, room) for one in flips[:N_FLIPS]),
         flips_remark=f"{hidden:,} more in decision.json" if hidden > 0 else "",
     )
 
@@ -219,9 +225,13 @@ def _read_dicts(comparison: Comparison, key: str) -> list[object]:
     )
 
 
-def _write_flip(flip: object) -> Flip:
-    names = ("request_id", "baseline_label", "candidate_label", "baseline_text", "candidate_text")
-    return Flip(**{name: read_text(flip, name) for name in names})
+def _write_flip(flip: object, room: int) -> Flip:
+    names = ("request_id", "baseline_label", "candidate_label")
+    texts = ("baseline_text", "candidate_text")
+    return Flip(
+        **{name: to_line(read_text(flip, name), 80) for name in names},
+        **{name: fit(read_text(flip, name), room) for name in texts},
+    )
 
 
 def _write_failure(comparison: Comparison) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from gate.report.wording import describe_group, describe_measure
 if TYPE_CHECKING:
     from gate.records import Comparison, Decision, Estimate
 
-SERVING = ("tokens_per_second", "ttft")
+SERVING = ("tokens_per_second", "ttft", "tpot")
 _WARNING = "nothing accepted: the claim does not cover this class"
 
 
@@ -118,6 +118,8 @@ def _write_speedups(estimate: Estimate) -> str:
     span = _invert(estimate)
     if span is None:
         return "no interval"
+    if span.low is None and span.high is None:
+        return "too few to bound"
     low = "unbounded" if span.low is None else format_number(span.low, "ratio")
     high = "unbounded" if span.high is None else format_number(span.high, "ratio")
     return f"between {low} and {high}"

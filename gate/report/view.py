@@ -6,6 +6,7 @@ this module puts them together and computes no outcome: it shows the decision's 
 
 from __future__ import annotations
 
+import datetime as dt
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from gate.export.outcomes import check_outcomes, stops_release
 from gate.records import Outcome
 from gate.report.arms import list_facts, list_provenance
 from gate.report.conduct import make_conformance, make_endings
+from gate.report.curves import list_divergence_charts, list_serving_charts, make_acceptance
 from gate.report.forks import list_forks, write_forks_remark
 from gate.report.judged import list_criteria, list_verdicts
-from gate.report.page import Half, Page
+from gate.report.page import Half, Page, VerdictRow
 from gate.report.reading import find_comparisons, make_badge, read_path
 from gate.report.remarks import CERTIFICATES
 from gate.report.sections import (
@@ -62,8 +64,8 @@ def make_page(decision: Decision) -> Page:
         title=f"{outcome} · decoding gate · {decision.run_id or UNKNOWN}",
         sections=SECTIONS,
         run_id=decision.run_id or UNKNOWN,
-        created_at=decision.created_at or UNKNOWN,
-        expires_at=decision.expires_at or UNKNOWN,
+        created_at=write_time(decision.created_at),
+        expires_at=write_time(decision.expires_at),
         badge=make_badge(outcome),
         headline=write_headline(outcome, decision.purpose, decision.claim),
         reason=decision.reason or "No reason was recorded.",
@@ -77,7 +79,8 @@ def make_page(decision: Decision) -> Page:
         notes=_list_notes(decision),
         arms=list_facts(decision),
         stopping=tuple(row for row in verdicts if row.stops),
-        others=tuple(row for row in verdicts if not row.stops),
+        others=tuple(row for row in verdicts if not row.stops and _is_judged(row)),
+        unjudged=tuple(row for row in verdicts if not _is_judged(row)),
         no_verdicts="" if verdicts else NO_VERDICTS,
         speed=speed,
         speed_remark=_write_speed_remark(decision, measured=bool(speed)),
@@ -88,8 +91,11 @@ def make_page(decision: Decision) -> Page:
         defects=make_defects(decision),
         tasks=list_tasks(decision),
         divergence=make_divergence(decision),
+        divergence_charts=list_divergence_charts(decision),
         guards=list_guards(decision),
         serving=make_serving(decision),
+        serving_charts=list_serving_charts(decision),
+        acceptance=make_acceptance(decision),
         conformance=make_conformance(decision),
         endings=make_endings(decision),
         failures=make_failures(decision),
@@ -100,6 +106,20 @@ def make_page(decision: Decision) -> Page:
         surface=make_surface(decision),
         comparisons=make_comparisons(decision),
     )
+
+
+def write_time(moment: str) -> str:
+    """Return an ISO time to the minute, in UTC; anything else as it stands."""
+    try:
+        parsed = dt.datetime.fromisoformat(moment)
+    except ValueError:
+        return moment or UNKNOWN
+    utc = parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed
+    return utc.strftime("%Y-%m-%d %H:%M UTC" if parsed.tzinfo else "%Y-%m-%d %H:%M")
+
+
+def _is_judged(row: VerdictRow) -> bool:
+    return row.badge.outcome != Outcome.NOT_JUDGED
 
 
 def _write_halves(decision: Decision) -> tuple[Half, Half]:

@@ -123,6 +123,8 @@ MEASURES = {
     ),
     "tokens_per_second": Measure("Tokens per second", "speed of generation", "tokens/s"),
     "ttft": Measure("Time to first token", "wait before the first token", "s"),
+    "tpot": Measure("Time per token", "pace after the first token", "s"),
+    "latency": Measure("Latency", "seconds per request, as a geometric mean", "ratio", "s"),
     "acceptance": Measure("Acceptance", "share of the guessed tokens that were kept", "share"),
 }
 
@@ -185,7 +187,8 @@ SECTIONS = (
     ("provenance", "Provenance"),
 )
 COUNTED = (
-    "None may be found. The bar shows how large a rate could still hide in a sample of this size."
+    "The count is judged. The dotted line is not: it shows the rate that could still hide, "
+    "as a count of as many cases."
 )
 DIVERGENCE_LIMIT = (
     "This measure sees faults in arithmetic, cache, mask and position. It cannot see a decoder "

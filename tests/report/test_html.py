@@ -28,6 +28,7 @@ from tests.report.parts import make_fork
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LARGEST_PAGE = 3_000_000
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 OUR_TAGS = Outline(render_html(make_fail()))
 
@@ -141,7 +142,12 @@ def test_every_drawing_has_a_text_alternative_and_every_head_a_scope() -> None:
 
 def test_failing_criteria_come_before_all_others() -> None:
     text = Outline(render_html(make_fail())).text
-    names = ("These stop the release (2)", "token certificate", "guard flips", "All others (5)")
+    names = (
+        "2 of 7 criteria stop the release",
+        "token certificate",
+        "guard flips",
+        "All others (4)",
+    )
     places = [text.index(name, text.index(names[0])) for name in names]
     assert places == sorted(places)
 
@@ -176,5 +182,24 @@ def test_details_of_the_wrong_shape_read_as_not_measured() -> None:
 def test_a_thousand_forks_make_a_bounded_page() -> None:
     forks = tuple(make_fork("defect", i) for i in range(1000))
     page = render_html(make_decision(forks=forks))
-    assert page.count('<details class="fork"') == 200
-    assert "1,000 requests differ: 1,000 defect; the gravest 200 are on this page." in page
+    assert page.count('<details class="fork"') == 500
+    assert "1,000 requests differ: 1,000 defect; the gravest 500 are on this page." in page
+    assert len(page.encode()) < LARGEST_PAGE
+
+
+@pytest.mark.parametrize("text", ["x" * 2000, "<&'\">" * 400, "\u202e\x00" * 1000, "漢" * 2000])
+def test_five_hundred_forks_of_long_texts_stay_below_3_mb(text: str) -> None:
+    fork = msgspec.structs.replace(
+        make_fork("defect"), prompt=text, before=text[:400],
+        tokens_baseline=(text[:9],) * 25, tokens_candidate=(text[:8],) * 25)  # fmt: skip
+    flip = {"baseline_text": text, "candidate_text": text, "request_id": "r"}
+    guards = tuple(
+        Comparison(measure="guard_flips", group=name, detail={"flipped": [flip] * 50})
+        for name in ("refusal", "over_refusal", "format", "degeneration", "length")
+    )
+    decision = make_decision(forks=(fork,) * 500)
+    page = render_html(
+        msgspec.structs.replace(decision, comparisons=(*decision.comparisons, *guards))
+    )
+    assert page.count('<details class="fork"') == 500
+    assert len(page.encode()) < LARGEST_PAGE

@@ -15,7 +15,7 @@ from gate.report.numbers import format_apart, format_difference, format_number, 
 from gate.report.plots import EDGE, WIDTH, Span, choose_axis, draw_strip
 from gate.report.view import make_page
 from gate.report.wording import write_headline
-from tests.report.builders import make_baseline_defect, make_decision, make_fail
+from tests.report.builders import make_baseline_defect, make_decision, make_fail, make_pass
 from tests.report.parts import (
     make_estimate,
     make_exercised,
@@ -218,8 +218,31 @@ def test_earlier_runs_and_waivers_are_read_first() -> None:
 def test_a_certificate_that_counts_shows_counts_for_the_arms_and_a_rate_for_the_estimate() -> None:
     row = make_page(make_fail()).stopping[0]
     assert row.arms == "baseline 0, candidate 7"
-    assert row.estimate == "0.184%"
-    assert row.caption.startswith("None may be found.")
+    assert row.estimate == "7 of 3,812"
+    assert row.interval == "a rate of up to 0.264% (95% confidence)"
+    assert row.rule == "must stay at or below 0"
+    assert row.caption.startswith("The count is judged.")
+
+
+def test_a_judged_count_is_drawn_as_a_count_and_not_as_a_bar_across_the_margin() -> None:
+    row = make_page(make_pass()).others[0]
+    assert row.criterion == "token certificate"
+    assert row.strip is not None
+    assert row.strip.counted
+    assert row.strip.point == row.strip.low == row.strip.margins[0].x < row.strip.high
+
+
+def test_a_count_that_fails_is_drawn_outside_its_margin() -> None:
+    strip = make_page(make_fail()).stopping[0].strip
+    assert strip is not None
+    assert strip.allowed is not None
+    assert strip.point > strip.margins[0].x == strip.allowed.x + strip.allowed.width
+
+
+def test_an_interval_that_is_judged_is_no_count() -> None:
+    row = next(one for one in make_page(make_pass()).others if one.criterion == "task accuracy")
+    assert row.strip is not None
+    assert not row.strip.counted
 
 
 def test_what_the_certificate_knows_about_its_defects_is_shown() -> None:
