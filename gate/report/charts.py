@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ import pygal
 from markupsafe import Markup
 
 from gate.export.text import to_line
+
+# pygal looks for plug-ins of its own by an import hook of an old kind, which pytest trips over.
+sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, pygal.PluginImportFixer)]
 
 WIDTH, HEIGHT = 520, 240
 LEAST, LARGEST = 1e-300, 1e15

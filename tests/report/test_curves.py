@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 
 import msgspec
 import pytest
@@ -130,3 +131,7 @@ def test_few_texts_get_all_they_may_have_and_many_share() -> None:
     assert share_room(1000, 1, 600) == 600
     assert share_room(1000, 4, 600) == 250
     assert share_room(1000, 10_000, 600) == LEAST_BYTES
+
+
+def test_pygal_leaves_no_import_hook_behind() -> None:
+    assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)
