@@ -26,6 +26,8 @@ TEXTS = st.one_of(
 )
 # Words with a fixed vocabulary: the records' own type keeps them clean.
 FIXED = {"claim", "purpose", "rule", "direction", "half"}
+# Mappings of words to counts, also where they are empty.
+COUNTS = {"drop_reasons", "earlier_outcomes"}
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 T = TypeVar("T")
@@ -36,7 +38,8 @@ def poison(value: T, text: str) -> T:
     if isinstance(value, msgspec.Struct):
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
         new = {k: v if k in FIXED else poison(v, text) for k, v in fields.items()}
-        return msgspec.structs.replace(value, **new)
+        counts = {k: {**fields[k], text: 1} for k in COUNTS & fields.keys()}
+        return msgspec.structs.replace(value, **new | counts)
     if isinstance(value, str) and not isinstance(value, Enum):
         return text  # type: ignore[return-value]
     if isinstance(value, dict):
