@@ -13,6 +13,7 @@ import msgspec
 from gate.conformance import TASK as CONFORMANCE
 from gate.errors import RunError
 from gate.measures.paired import Arm, Paired, make_arm
+from gate.offers import keep_offered
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
 from gate.records import BandProbe, DecoderSpec, NoiseBound, Request
@@ -110,7 +111,10 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
     size = plan.project.config.run.batch
     for spec in plan.specs.values():
         size = min(size, spec.max_batch or size)
-    conformance = session.plan_conformance(plan.conformance, plan.project.config.seed)
+    conformance = keep_offered(
+        session.plan_conformance(plan.conformance, plan.project.config.seed),
+        {name for spec in plan.specs.values() for name in spec.unsupported},
+    )
     tasks = [session.tokenise(request) for request in plan.requests]
     size = session.fit_batch(
         [*conformance, *tasks],
@@ -149,6 +153,8 @@ def step_rows(spec: DecoderSpec) -> int:
     """Return the rows of one request in a step of a decoder."""
     if spec.kind == "autoregressive":
         return 1
+    if spec.kind in ("assisted", "prompt_lookup"):
+        return 1 + int(str(spec.options["num_tokens"]))
     if spec.kind != "lookahead":
         return ROWS_UNKNOWN
     window, ngram, guesses = (int(str(spec.options[key])) for key in ("window", "ngram", "guesses"))

@@ -71,7 +71,7 @@ def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, d
             **shared,
             "decoder": {
                 **msgspec.to_builtins(plan.specs[arm]),
-                "source_sha256": plan.sources.get(arm, "this package"),
+                **(plan.parts[arm] or {"source_sha256": "this package"}),
             },
         }
         for arm in ARMS
@@ -214,9 +214,21 @@ def _notes(
                     f"nothing was accepted in {', '.join(idle)}: the claim does not cover these "
                     "classes"
                 )
+    notes += _list_limits(collected)
     if collected.arms["candidate"].spec.noise == "own":
         notes.append(
             "sampled outputs of this decoder use randomness of their own and are not certified "
             "token by token"
         )
     return notes
+
+
+def _list_limits(collected: Collected) -> Iterator[str]:
+    """Name what an arm's decoder does not offer."""
+    for name in ARMS:
+        missing = collected.arms[name].spec.unsupported
+        if missing:
+            yield (
+                f"the {name}'s decoder does not offer {', '.join(missing)}: conformance requests "
+                "that ask for it were left out, and the claim does not cover it"
+            )

@@ -10,14 +10,15 @@ import msgspec
 
 from gate.config import Project, resolve_inside
 from gate.conformance import Row, load_conformance
-from gate.decoders.base import OWN_ENGINE, load_object, read_spec
+from gate.decoders.base import OWN_ENGINE, inspect_parts, load_object, read_spec
 from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
 from gate.measures.acceptance_drop import AcceptanceReference
+from gate.offers import check_offered
 from gate.own_criteria import merge_criteria
 from gate.progress import Progress
-from gate.provenance import hash_json, hash_package, hash_target
+from gate.provenance import hash_json, hash_package
 from gate.records import Criterion, DecoderSpec, Request
 
 ARMS = ("baseline", "candidate")
@@ -38,8 +39,17 @@ class Plan:
     criteria: tuple[Criterion, ...]
     resolved: Any  # models.ResolvedModel
     fingerprint: str
-    sources: dict[str, str]
+    parts: dict[str, dict[str, str]]  # by arm: what its decoder is made of beyond this package
     reference: AcceptanceReference | None = None
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """One hash per arm over its decoder's parts; arms without any are left out."""
+        found = {arm: parts for arm, parts in self.parts.items() if parts}
+        return {
+            arm: parts.get("source_sha256", "") if len(parts) == 1 else hash_json(parts)
+            for arm, parts in found.items()
+        }
 
 
 def make_plan(project: Project, progress: Progress) -> Plan:
@@ -60,24 +70,19 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     requests = tasks(evalset, config.seed)
     timing = load_object(f"{TASKS}:plan_timing")(evalset, config.run.timing_per_class, config.seed)
     _check_groups(criteria, evalset)
-    for arm in ARMS:
-        if specs[arm].kind == "python":
-            load_object(str(specs[arm].target), project.folder)
+    for arm, spec in specs.items():
+        check_offered(arm, spec.unsupported, [*requests, *(r for block in timing for r in block)])
     resolved = load_object(f"{SESSION}:resolve")(
         config.model, project.folder, specs.values(), progress.say
     )
-    sources = {
-        arm: hash_target(str(spec.target), project.folder)
-        for arm, spec in specs.items()
-        if spec.kind == "python"
-    }
+    parts = {arm: inspect_parts(specs[arm], project.folder, resolved) for arm in ARMS}
     marks = [
         config,
         evalset.sha256,
         resolved.weights_sha256,
         resolved.tokenizer_sha256,
         hash_package(),
-        sources,
+        parts,
     ]
     return Plan(
         project=project,
@@ -89,7 +94,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         criteria=tuple(criteria),
         resolved=resolved,
         fingerprint=hash_json(msgspec.to_builtins(marks)),
-        sources=sources,
+        parts=parts,
         reference=_read_reference(project, evalset),
     )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from gate.decoders import options as kinds
 from gate.errors import UsageError
+from gate.offers import read_unsupported
 from gate.records import DecoderSpec, Generation, Request, TokenScores
 
 Tap = Callable[[Request, int, Any], None]
@@ -43,10 +44,17 @@ class Scorer(Protocol):
 
 
 class Kind(NamedTuple):
-    """A registered decoder kind: where its class is, and the options it takes."""
+    """A registered decoder kind: where its class is, and the options it takes.
+
+    target: called as ``(model, options)``, with the folder of gate.toml behind where
+    ``takes_folder``. inspect: a function ``(spec, folder, resolved) -> dict`` that is called before
+    a run exists; it returns a hash per part that the decoder is made of, or raises UsageError.
+    """
 
     target: str
     options: type[msgspec.Struct]
+    takes_folder: bool = False
+    inspect: str = ""
 
 
 REGISTRY: dict[str, Kind] = {
@@ -54,9 +62,22 @@ REGISTRY: dict[str, Kind] = {
         "gate.decoders.autoregressive:AutoregressiveDecoder", kinds.AutoregressiveOptions
     ),
     "lookahead": Kind("gate.decoders.lookahead:LookaheadDecoder", kinds.LookaheadOptions),
-    "python": Kind("gate.decoders.python:PythonDecoder", kinds.PythonOptions),
+    "prompt_lookup": Kind("gate.decoders.assisted:PromptLookupDecoder", kinds.PromptLookupOptions),
+    "assisted": Kind(
+        "gate.decoders.assisted:open_assisted",
+        kinds.AssistedOptions,
+        takes_folder=True,
+        inspect="gate.decoders.assisted:inspect_draft",
+    ),
+    "python": Kind(
+        "gate.decoders.python:PythonDecoder",
+        kinds.PythonOptions,
+        inspect="gate.decoders.python:inspect_target",
+    ),
 }
 OWN_ENGINE = frozenset({"autoregressive", "lookahead"})
+OWN_NOISE = frozenset({"assisted", "prompt_lookup"})
+"""Kinds whose sampled output is judged by its distribution."""
 
 
 def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
@@ -69,14 +90,21 @@ def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
             "(a decoder of your own is kind = 'python' with target = 'module:factory')"
         )
         raise UsageError(msg)
+    unsupported = read_unsupported(arm, entries.pop("unsupported", ()))
     if kind == "python":
-        return _read_python_spec(arm, entries)
+        spec = _read_python_spec(arm, entries)
+        return msgspec.structs.replace(spec, unsupported=unsupported)
     try:
         checked = msgspec.convert(entries, REGISTRY[str(kind)].options)
     except msgspec.ValidationError as error:
         msg = f"{arm}: {error}; see docs/decoders.md for the options of {kind!r}"
         raise UsageError(msg) from error
-    return DecoderSpec(kind=str(kind), options=msgspec.to_builtins(checked))
+    return DecoderSpec(
+        kind=str(kind),
+        options=msgspec.to_builtins(checked),
+        noise="own" if kind in OWN_NOISE else "position_keyed",
+        unsupported=unsupported,
+    )
 
 
 def _read_python_spec(arm: str, entries: dict[str, object]) -> DecoderSpec:
@@ -121,5 +149,17 @@ def create(spec: DecoderSpec, model: Any, folder: Path | None = None) -> Decoder
         created: Decoder = decoder_class(spec, model, load_object(str(spec.target), folder))
         return created
     options = msgspec.convert(spec.options, REGISTRY[spec.kind].options)
-    made: Decoder = decoder_class(model, options)
+    extra = (folder,) if REGISTRY[spec.kind].takes_folder else ()
+    made: Decoder = decoder_class(model, options, *extra)
+    made.spec = msgspec.structs.replace(made.spec, unsupported=spec.unsupported)
     return made
+
+
+def inspect_parts(spec: DecoderSpec, folder: Path, resolved: Any) -> dict[str, str]:
+    """Return a hash per part beyond the model and this package. Raises UsageError.
+
+    resolved: the arms' model (models.ResolvedModel).
+    """
+    inspect = REGISTRY[spec.kind].inspect
+    found: dict[str, str] = load_object(inspect)(spec, folder, resolved) if inspect else {}
+    return found

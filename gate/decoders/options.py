@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gate.records import Noise, Record
+
+MOST_DRAFTED = 256
+"""Most tokens of a draft, and of the n-gram that is looked up."""
 
 
 class AutoregressiveOptions(Record, frozen=True, kw_only=True):
@@ -32,6 +37,63 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
             if value < least:
                 msg = f"{key} = {value} cannot guess anything; it must be at least {least}"
                 raise ValueError(msg)
+
+
+class PromptLookupOptions(Record, frozen=True, kw_only=True):
+    """Prompt lookup through transformers' generate.
+
+    num_tokens: most tokens drafted in a step. max_ngram: longest end of the text that is looked up.
+    """
+
+    num_tokens: int = 10
+    max_ngram: int = 2
+    context: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse parameters with which nothing could ever be drafted."""
+        check_range("num_tokens", self.num_tokens, 1, MOST_DRAFTED)
+        check_range("max_ngram", self.max_ngram, 1, MOST_DRAFTED)
+        check_context(self.context)
+
+
+class AssistedOptions(Record, frozen=True, kw_only=True):
+    """Draft-model decoding through transformers' generate.
+
+    draft: the draft model, named as model.id. num_tokens: most tokens drafted in a step, at first
+    where the schedule is not constant. confidence: drafting stops behind a token that the draft
+    model gives a lower probability; 0: never.
+    """
+
+    draft: str
+    num_tokens: int = 5
+    schedule: Literal["constant", "heuristic", "heuristic_transient"] = "constant"
+    confidence: float = 0.0
+    context: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        check_range("num_tokens", self.num_tokens, 1, MOST_DRAFTED)
+        check_context(self.context)
+        if not self.draft.strip():
+            msg = "draft is blank; name a model folder or a hub id"
+            raise ValueError(msg)
+        if not 0 <= self.confidence < 1:
+            msg = f"confidence = {self.confidence}; allowed is 0 to below 1"
+            raise ValueError(msg)
+
+
+def check_range(key: str, value: int, least: int, most: int) -> None:
+    """Raise ValueError where a value lies outside its range."""
+    if not least <= value <= most:
+        msg = f"{key} = {value}; allowed is {least} to {most}"
+        raise ValueError(msg)
+
+
+def check_context(context: int | None) -> None:
+    """Raise ValueError where no token would fit."""
+    if context is not None and context < 1:
+        msg = f"context = {context}; it must be at least 1"
+        raise ValueError(msg)
 
 
 class PythonOptions(Record, frozen=True, kw_only=True):

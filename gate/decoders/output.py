@@ -79,6 +79,27 @@ class Output:
             self._report(logits, token)
         self._stopper.push(token)
 
+    def accept(self, logits: torch.Tensor, token: int) -> None:
+        """Make a token that another's sampler chose the output's next, or fail the output.
+
+        logits: (vocab,), nats, those the token was chosen from.
+        """
+        if not math.isfinite(float(logits.max())):
+            self._error = f"the model's logits are not finite at output position {len(self.ids)}"
+            return
+        try:
+            is_allowed = self._sampler.is_plain or self._sampler.allows(logits, self.ids)
+        except GrammarError as error:
+            self._error = str(error)
+            return
+        if not is_allowed:
+            at = len(self.ids)
+            self._error = (
+                f"the sampling parameters leave no token to choose at output position {at}"
+            )
+            return
+        self.commit(logits, token)
+
     def _report(self, logits: torch.Tensor, token: int) -> None:
         law = self._sampler.law(logits, self.ids)
         if self._tap is not None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gate.errors import RunError
+from gate.decoders.base import load_object
+from gate.errors import RunError, UsageError
+from gate.offers import read_unsupported
+from gate.provenance import hash_target
 from gate.records import DecoderSpec, Generation, Request
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
+
+
+def inspect_target(spec: DecoderSpec, folder: Path, _: Any) -> dict[str, str]:
+    """Return the hash of the target's sources. Raises UsageError where it cannot be imported."""
+    load_object(str(spec.target), folder)
+    return {"source_sha256": hash_target(str(spec.target), folder)}
 
 
 class PythonDecoder:
@@ -33,7 +43,16 @@ class PythonDecoder:
             spec,
             noise=spec.options.get("noise") or getattr(self._inner, "noise", "own"),
             max_batch=spec.options.get("max_batch") or getattr(self._inner, "max_batch", None),
+            unsupported=self._read_unsupported(spec),
         )
+
+    def _read_unsupported(self, spec: DecoderSpec) -> tuple[str, ...]:
+        """Return what table and attribute declare. Raises RunError for an unknown name."""
+        try:
+            own = read_unsupported(str(spec.target), getattr(self._inner, "unsupported", ()))
+        except UsageError as error:
+            raise RunError(str(error)) from error
+        return tuple(sorted({*spec.unsupported, *own}))
 
     @property
     def tap(self) -> Any:

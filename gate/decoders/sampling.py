@@ -24,6 +24,11 @@ class NothingAllowedError(ValueError):
     """The request's own parameters leave no token to choose."""
 
 
+def nothing_allowed(position: int) -> str:
+    """Return the sentence for an output position at which every token is forbidden."""
+    return f"the sampling parameters leave no token to choose at output position {position}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Law:
     """The law a token was drawn from.
@@ -135,6 +140,10 @@ class Sampler:
             z.masked_fill_(~allowed, -torch.inf)
         return z
 
+    def allows(self, logits: torch.Tensor, output: Sequence[int]) -> bool:
+        """Whether bans and biases leave any token at position ``len(output)``."""
+        return math.isfinite(float(self.scores(logits.float(), output).max()))
+
     def choose(self, logits: torch.Tensor, output: Sequence[int]) -> int:
         """Return the token at position ``len(output)`` given the logits row there.
 
@@ -143,9 +152,7 @@ class Sampler:
         z = self.scores(logits, output)
         s = self.request.sampling
         if not math.isfinite(float(z.max())):
-            at = len(output)
-            msg = f"the sampling parameters leave no token to choose at output position {at}"
-            raise NothingAllowedError(msg)
+            raise NothingAllowedError(nothing_allowed(len(output)))
         if s.temperature == 0.0:
             return int(z.argmax())
         kept = keep_mask(z, s).nonzero().squeeze(-1)

@@ -22,6 +22,7 @@ from gate.measures.schema import find_format_faults
 from gate.measures.stats import clopper_pearson
 from gate.measures.termination import find_end_faults
 from gate.measures.tokens import UNEXPLAINED_FACTOR, is_keyed
+from gate.offers import find_needs, find_own_eos
 from gate.records import Comparison, Generation, Record, Request, TokenScores
 
 FORBIDDEN = -1e4  # processed log-probability of a token outside the allowed set
@@ -58,9 +59,12 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 def only_conformance(paired: Paired) -> Paired:
-    """Return the evidence on the conformance requests."""
+    """Return the evidence on the conformance requests that both decoders say they offer."""
     kept = {key: request for key, request in paired.requests.items() if request.task == TASK}
-    return dataclasses.replace(paired, requests=kept)
+    own = find_own_eos(kept.values())
+    missing = {*paired.baseline.spec.unsupported, *paired.candidate.spec.unsupported}
+    offered = {k: request for k, request in kept.items() if not missing & find_needs(request, own)}
+    return dataclasses.replace(paired, requests=offered)
 
 
 def without_conformance(paired: Paired) -> Paired:

@@ -10,7 +10,8 @@ class DecoderSpec(Record, frozen=True, kw_only=True):
     """Which decoder an arm uses, and with what options.
 
     ``noise`` decides whether sampled output is judged by regret (``position_keyed``)
-    or by its distribution (``own``).
+    or by its distribution (``own``). ``unsupported``: what the decoder does not offer
+    (gate/offers.py); conformance leaves it out and the report names it.
     """
 
     kind: str
@@ -18,6 +19,7 @@ class DecoderSpec(Record, frozen=True, kw_only=True):
     options: dict[str, object] = {}
     noise: Noise = "position_keyed"
     max_batch: int | None = None
+    unsupported: tuple[str, ...] = ()
 
 
 class NoiseBound(Record, frozen=True, kw_only=True):
