@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from gate.commands.common import EXIT_CODES, add_quiet, now, reports_folder
+from gate.errors import UsageError
 from gate.records import Outcome
 
 SUMMARY = "run the fault catalogue and the lossless controls"
+
+MOST_JOBS = 4
+"""Each holds the model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--only", default="", metavar="ID,...", help="these faults and controls only"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes that share the catalogue (default: one per core, at most 4)",
     )
     add_quiet(parser)
     parser.add_argument("--list", action="store_true", help="name every fault and control")
@@ -34,7 +46,11 @@ def execute(arguments: argparse.Namespace) -> int:
         print("\n".join(selftest.describe_catalogue()))
         return 0
     only = tuple(name for name in arguments.only.split(",") if name)
-    options = selftest.Options(quick=arguments.quick, only=only)
+    if arguments.jobs < 0:
+        msg = f"--jobs {arguments.jobs}; 1 or more processes, or 0 for one per core"
+        raise UsageError(msg)
+    jobs = arguments.jobs or min(MOST_JOBS, os.cpu_count() or 1)
+    options = selftest.Options(quick=arguments.quick, only=only, jobs=jobs)
     project, progress = load_project(arguments.config), Progress(is_quiet=arguments.quiet)
     found = selftest.run_selftest(project, reports_folder(arguments), progress, now, options)
     print("\n".join(selftest.describe(found)))

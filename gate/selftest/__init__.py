@@ -22,9 +22,10 @@ from gate.errors import UsageError
 from gate.measures.acceptance_drop import AcceptanceReference, count_work
 from gate.measures.paired import Arm
 from gate.plan import SESSION, make_plan
-from gate.progress import Progress
+from gate.progress import Advance, Progress
 from gate.records import DecoderSpec, Outcome, Record
 from gate.selftest.bench import MAKE, SAMPLED, Batches, Bench, open_bench
+from gate.selftest.jobs import run_shares, share_arguments
 from gate.selftest.judging import judge_collected, raised_measures, worst_outcome
 from gate.selftest.rows import ControlRow, FaultRow, SelfTest, describe, write_json
 from gate.selftest.sliding import open_sliding_bench
@@ -44,16 +45,21 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "baseline": ("tasks",),
 }
 """The requests of a kind. A full run adds the others of the first two groups."""
+QUICK_TOKENS = 300
+"""Task tokens, at least, of a control in a quick run; of a fault each says its own."""
+NEEDS_MANY = ("error_rate",)
+"""Measures that the few requests of a short control cannot decide."""
 SIGNALS = {"not-exercised": Outcome.INCONCLUSIVE, "baseline": Outcome.ERROR}
 """What detects a fault of a kind, where it is not a FAIL."""
 Now = Callable[[], dt.datetime]
 
 
 class Options(Record, frozen=True, kw_only=True):
-    """quick: each fault on the requests of its kind. only: these ids; empty: all."""
+    """quick: each on the requests of its kind. only: these ids; empty: all. jobs: processes."""
 
     quick: bool = False
     only: tuple[str, ...] = ()
+    jobs: int = 1
 
 
 def run_selftest(
@@ -72,9 +78,15 @@ def run_selftest(
     examiner = Examiner(open_bench(plan, session, store, progress), options)
     wanted = [i for i in (*controls, *catalogue) if not options.only or i in options.only]
     with progress.bar("self-test", len(wanted)) as advance:
-        for name in wanted:
-            examiner.test(name)
-            advance(1)
+        missing = [name for name in wanted if not examiner.has_row(name)]
+        advance(len(wanted) - len(missing))
+        if options.jobs > 1 and len(missing) > 1:
+            arguments = share_arguments(project.path, out, quick=options.quick)
+            run_shares(arguments, missing, options.jobs, examiner.watch(missing, advance))
+        else:
+            for name in missing:
+                examiner.test(name)
+                advance(1)
     return examiner.report(wanted, now())
 
 
@@ -90,16 +102,34 @@ class Examiner:
         self._controls = load_object("gate.faults:CONTROLS")
         self._reference: AcceptanceReference | None = None
 
+    def has_row(self, name: str) -> bool:
+        """Whether a fault or a control was tested before."""
+        return self._read_row(name) is not None
+
+    def watch(self, names: Sequence[str], advance: Advance) -> Callable[[], None]:
+        """Return a function that advances a bar by the rows that have come in."""
+        waited = list(names)
+
+        def look() -> None:
+            found = [name for name in waited if self.has_row(name)]
+            advance(len(found))
+            waited[:] = [name for name in waited if name not in found]
+
+        return look
+
+    def _read_row(self, name: str) -> FaultRow | ControlRow | None:
+        kind: type[Any] = ControlRow if name in self._controls else FaultRow
+        row: FaultRow | ControlRow | None = self._bench.store.read(row_file(name), kind)
+        return row
+
     def test(self, name: str) -> FaultRow | ControlRow:
         """Return the row of a fault or a control."""
-        kind: type[Any] = ControlRow if name in self._controls else FaultRow
-        file = f"results/{name}.json"
-        row: FaultRow | ControlRow | None = self._bench.store.read(file, kind)
+        row = self._read_row(name)
         if row is None:
             began = time.perf_counter()
             made = self._test_control(name) if name in self._controls else self._test_fault(name)
             row = msgspec.structs.replace(made, seconds=round(time.perf_counter() - began, 2))
-            self._bench.store.write(file, row)
+            self._bench.store.write(row_file(name), row)
         return row
 
     def report(self, names: Sequence[str], now: dt.datetime) -> SelfTest:
@@ -191,7 +221,8 @@ class Examiner:
         return self._judge_control(control, self._bench, groups)
 
     def _judge_control(self, control: Any, bench: Bench, groups: Sequence[str]) -> ControlRow:
-        chosen = bench.choose(groups, None)
+        is_short = self._options.quick and not control.needs
+        chosen = bench.choose(groups, QUICK_TOKENS if is_short else None)
         baseline = bench.baseline_arm(chosen)
         arm, _ = bench.run(spec_of(control.id), chosen, tap=True, size=control.batch)
         collected = bench.collected(chosen, baseline, arm)
@@ -199,7 +230,8 @@ class Examiner:
             bench.plan,
             collected,
             control.claim,
-            has_quality=CONFORMANCE in groups and not control.needs,
+            has_quality=not is_short and not control.needs,
+            without=NEEDS_MANY if is_short else (),
         )
         outcome = worst_outcome(verdicts)
         reasons = [
@@ -217,6 +249,11 @@ class Examiner:
             reasons=tuple(reasons),
             n_tokens=count_tokens(collected)["n_tokens"],
         )
+
+
+def row_file(name: str) -> str:
+    """Return where the store keeps a row."""
+    return f"results/{name}.json"
 
 
 def describe_catalogue() -> list[str]:

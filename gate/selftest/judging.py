@@ -24,15 +24,20 @@ def judge_collected(
     reference: AcceptanceReference | None = None,
     *,
     has_quality: bool,
+    without: Sequence[str] = (),
 ) -> list[Verdict]:
-    """Return the verdicts on what was measured. has_quality: task scores and guards too."""
+    """Return the verdicts on what was measured.
+
+    has_quality: task scores and guards too. without: measures left out.
+    """
     paired = pair(collected)
     rng = np.random.default_rng(plan.project.config.seed)
     plan = dataclasses.replace(plan, reference=reference)
     comparisons = measure_content(plan, paired, collected, rng)
     if has_quality:
         comparisons += measure_quality(plan, paired, rng)
-    return judge_measured(plan, comparisons, claim, has_reference=reference is not None)
+    kept = [comparison for comparison in comparisons if comparison.measure not in without]
+    return judge_measured(plan, kept, claim, has_reference=reference is not None)
 
 
 def judge_measured(

@@ -19,9 +19,8 @@ ONLY = "baseline,eos-in-run,never-drafts"
 
 
 def selftest(folder: Path, *arguments: str) -> int:
-    return main(
-        ["selftest", "--config", str(folder / "gate.toml"), "--quiet", "--quick", *arguments]
-    )
+    start = ["selftest", "--config", str(folder / "gate.toml"), "--quiet", "--quick"]
+    return main([*start, *(() if "--jobs" in arguments else ("--jobs", "1")), *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +46,23 @@ def test_a_second_start_reads_the_results_back(
     file = project_folder / "again.json"
     selftest(project_folder, "--only", ONLY, "--json", str(file))
     assert json.loads(file.read_text())["faults"] == written["faults"]
+
+
+def test_two_processes_give_the_rows_that_one_gives(
+    project_folder: Path, written: dict[str, Any]
+) -> None:
+    for results in project_folder.glob("reports/selftest-*/results"):
+        shutil.rmtree(results)
+    file = project_folder / "two.json"
+    assert selftest(project_folder, "--only", ONLY, "--json", str(file), "--jobs", "2") == 0
+    found = json.loads(file.read_text())
+    for row in (*found["faults"], *found["controls"], *written["faults"], *written["controls"]):
+        row.pop("seconds", None)
+    assert (found["faults"], found["controls"]) == (written["faults"], written["controls"])
+
+
+def test_a_negative_number_of_processes_is_bad_usage(project_folder: Path) -> None:
+    assert selftest(project_folder, "--only", ONLY, "--jobs", "-1") == 2
 
 
 def test_the_catalogue_is_listed_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
