@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import shutil
 import tempfile
@@ -199,6 +200,12 @@ def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:
         vocab_size=int(text_config.vocab_size),
         eos_ids=find_eos_ids(model, tokenizer),
     )
+
+
+def cache_argument(model: Any) -> str:
+    """Name of the forward's cache argument: ``cache`` from transformers 5.24, else the old one."""
+    names = inspect.signature(type(model).forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
 
 
 def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

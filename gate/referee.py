@@ -1,7 +1,11 @@
 """The independent referee: the stock transformers forward over prompt and output.
 
 A plain causal mask, no cache, none of our engine and none of our sampler, in the arms' own
-dtype. One prefill per output scores every position; nothing is decoded.
+dtype. One prefill per output scores every position.
+
+In 16 bits a rare position hangs on the shape of the forward, far beyond the noise bound of the
+others. So a decision that looks wrong there gets a second look before it counts: out of other
+forwards that are just as honest. It is wrong only if it is so in all of them.
 """
 
 from __future__ import annotations
@@ -9,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import DynamicCache
 
 from gate.grammar import GrammarError
+from gate.models import cache_argument
 from gate.records import Generation, Request, TokenScores, prompt_ids
 from gate.referee_law import (
     N_RANKED,
@@ -28,6 +34,16 @@ from gate.referee_law import (
 if TYPE_CHECKING:
     from gate.models import LoadedModel
 
+MANTISSA_BITS = {torch.bfloat16: 7, torch.float16: 10}
+SUSPECT = 3.0
+"""Regret that gets a second look, in spacings of the dtype at the best logit: the least DEFECT."""
+CHANCE_IN_OUTPUT, CHANCE_IN_BATCH = (4, 0.02), (8, 0.01)
+"""Suspects, at least and per token, up to which chance may be the reason. More are a fault."""
+PADDING = 64
+"""Tokens behind an output that its own rows never see, but whose kernels are others."""
+COPIES = 8
+PIECES = (4, 1)
+"""Tokens of a cached step: as a verifier takes them, and as plain decoding does."""
 Key = tuple[str, int]
 """(request id, repeat)."""
 CLOSE_NAT = 0.25
@@ -58,6 +74,7 @@ class Referee:
     def __init__(self, model: LoadedModel) -> None:
         """``model``: the loaded model both arms share."""
         self._model = model
+        self._n_left: dict[bool, int] = {}  # looks left in a batch, by whether tokens are drawn
 
     def score(
         self,
@@ -70,6 +87,8 @@ class Referee:
         ``laws``: what a tap saw while decoding; where given, divergence is measured.
         """
         by_key = {(request.id, request.repeat): request for request in requests}
+        n_tokens = sum(len(g.token_ids or ()) for g in generations)
+        self._n_left = dict.fromkeys((True, False), most_by_chance(CHANCE_IN_BATCH, n_tokens))
         for generation in generations:
             key = (generation.request_id, generation.repeat)
             if generation.token_ids is not None and generation.finish != "error":
@@ -88,6 +107,7 @@ class Referee:
             columns = self._judge_each(logits, request, prompt, emitted, masks)
         else:
             columns = judge_greedy(logits[: len(emitted)], emitted)
+        self._look_again(columns, logits, request, emitted, masks)
         kl, tv, js, same_top = measure_divergence(laws, logits)
         return TokenScores(
             request_id=generation.request_id,
@@ -108,6 +128,51 @@ class Referee:
         output = self._model.model(input_ids=ids, use_cache=False, logits_to_keep=len(emitted) + 1)
         logits: torch.Tensor = output.logits[0]
         return logits
+
+    def _look_again(
+        self,
+        columns: _Columns,
+        logits: torch.Tensor,
+        request: Request,
+        emitted: Sequence[int],
+        masks: Sequence[torch.Tensor | None],
+    ) -> None:
+        """Lower the regret of suspects to the least that any honest forward gives them."""
+        prompt, is_drawn = prompt_ids(request), request.sampling.temperature > 0
+        suspects = find_suspects(columns.regret, logits)
+        most = most_by_chance(CHANCE_IN_OUTPUT, len(emitted))
+        if not 0 < len(suspects) <= min(most, self._n_left[is_drawn]):
+            return
+        self._n_left[is_drawn] -= len(suspects)
+        for rows in self._look(prompt, emitted[: suspects[-1] + 1]):
+            for j in suspects:
+                history = (*prompt, *emitted[:j])
+                again = judge_token(rows[j], request, len(prompt), history, emitted[j], masks[j])
+                columns.regret[j] = min(columns.regret[j], again.regret)
+            suspects = [j for j in suspects if j in find_suspects(columns.regret, logits)]
+            if not suspects:
+                return
+
+    def _look(self, prompt: Sequence[int], emitted: Sequence[int]) -> Iterator[torch.Tensor]:
+        """Yield the logits of :meth:`logits` out of other stock forwards, the cheapest first."""
+        n = len(emitted) + 1
+        yield self.logits(prompt, (*emitted, *[emitted[-1]] * PADDING))[:n]
+        ids = torch.tensor([[*prompt, *emitted]] * COPIES, device=self._model.device)
+        yield self._model.model(input_ids=ids, use_cache=False, logits_to_keep=n).logits[0]
+        for size in PIECES:
+            yield self._decode(prompt, emitted, size)
+
+    def _decode(self, prompt: Sequence[int], emitted: Sequence[int], size: int) -> torch.Tensor:
+        """(n_emitted + 1, vocab) logits of stock decoding, ``size`` tokens a step."""
+        model = self._model.model
+        cache: dict[str, Any] = {cache_argument(model): DynamicCache(config=model.config)}
+        pieces = [emitted[at : at + size] for at in range(0, len(emitted), size)]
+        rows = []
+        for n, piece in enumerate((prompt, *pieces)):
+            ids = torch.tensor([list(piece)], device=self._model.device)
+            kept = {"logits_to_keep": 1} if n == 0 else {}
+            rows.append(model(input_ids=ids, use_cache=True, **kept, **cache).logits[0])
+        return torch.cat(rows)
 
     def _judge_each(
         self,
@@ -138,6 +203,22 @@ class Referee:
         if generation.finish == "stop" or emitted[-1] in request.eos_ids:
             return None
         return end_regret(logits[-1], request, len(prompt), (*prompt, *emitted), mask)
+
+
+def most_by_chance(limits: tuple[int, float], n_tokens: int) -> int:
+    """Return how many suspects among so many tokens chance may be the reason for."""
+    least, share = limits
+    return max(least, int(share * n_tokens))
+
+
+def find_suspects(regret: Sequence[float], logits: torch.Tensor) -> list[int]:
+    """Return the positions whose regret could be a DEFECT of this dtype; none in float32."""
+    bits = MANTISSA_BITS.get(logits.dtype)
+    if bits is None or max(regret, default=0.0) <= 0.0:
+        return []
+    best = logits[: len(regret)].float().amax(-1).abs().clamp(min=1e-6)
+    least = SUSPECT * 2.0 ** (best.log2().floor() - bits)
+    return [j for j, (r, edge) in enumerate(zip(regret, least.tolist(), strict=True)) if r > edge]
 
 
 def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:

@@ -19,6 +19,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from gate.errors import UsageError
+from gate.models import cache_argument
 
 PREFILL_ROWS = 512
 """Longest piece of a prompt in one forward: bounds the activations of a prefill."""
@@ -210,14 +211,6 @@ def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, i
     size = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
     kv_heads = getattr(text_config, "num_key_value_heads", None) or heads
     return text_config.num_hidden_layers, n_requests, kv_heads, n_slots, size
-
-
-def cache_argument(model: Any) -> str:
-    """Name of the forward's cache argument: ``cache`` from transformers 5.24, else the old one."""
-    import inspect  # noqa: PLC0415
-
-    names = inspect.signature(type(model).forward).parameters
-    return "cache" if "cache" in names else "past_key_values"
 
 
 def check_architecture(config: Any, name: str) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import DynamicCache, MistralConfig, MistralForCausalLM
 
-from gate.decoders.engine import cache_argument
 from gate.decoders.stopping import Stopper
 from gate.faults.base import Changes, fault, thread
+from gate.models import cache_argument
 from gate.records import Generation, Request, Step, Trace, Usage, prompt_ids
 
 if TYPE_CHECKING:
