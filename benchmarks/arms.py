@@ -22,6 +22,8 @@ from gate.decoders.options import LookaheadOptions
 from gate.decoders.session import Session
 from gate.faults import make
 from gate.faults.drafts import RecordedDrafts, record_drafts
+from gate.float32 import FOLDER as FLOAT32
+from gate.float32 import add_float32
 from gate.measures.paired import Paired
 from gate.pipeline import measure
 from gate.plan import Plan, make_plan
@@ -31,7 +33,8 @@ from gate.store import BatchResult, RunStore, StoredPlan
 from gate.surface import describe_surface
 
 QUIET = Progress(is_quiet=True)
-BASELINE_PARTS = ("baseline/", "noise.json", "plan.json")
+SHARED = ("baseline/", "noise.json", "plan.json")
+BASELINE_PARTS = (*SHARED, *(f"{FLOAT32}/{name}" for name in SHARED))
 """What every run against the same baseline shares."""
 
 
@@ -101,6 +104,7 @@ def collect_outputs(
     store = MemoryStore({} if baseline else world.known)
     stored = store.entries.get("plan.json") or _open_plan(plan)
     collected = collect(plan, store, stored, session, QUIET)
+    collected = add_float32(plan, store, session, collected, QUIET)
     if not baseline:
         world.known = {k: v for k, v in store.entries.items() if k.startswith(BASELINE_PARTS)}
     return Outputs(

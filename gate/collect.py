@@ -12,6 +12,7 @@ import msgspec
 
 from gate.conformance import TASK as CONFORMANCE
 from gate.errors import RunError
+from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Paired, make_arm
 from gate.offers import keep_offered
 from gate.plan import ARMS, Plan
@@ -56,6 +57,7 @@ class Collected:
     timing: tuple[TimingBlock, ...]
     bound: NoiseBound
     band: BandProbe | None = None  # None: the candidate takes no drafts from outside
+    float32: Float32 | None = None  # None: the run is float32 itself, or leaves it out
 
 
 def collect(

@@ -50,11 +50,13 @@ class RunConfig(Record, frozen=True, kw_only=True):
     allow_unknown_acceptance: str = ""
     acceptance_reference: str = ""  # what the approved candidate took, per request
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
+    float32_share: float = 1.0  # of each request class, run in float32 too where dtype is another
+    skip_float32: str = ""  # a reason, where a run in 16 bits goes without it
     resamples: int = 100_000
     valid_days: int = 30  # how long a decision may be used
 
     def _reasons(self) -> tuple[str, ...]:
-        return self.allow_unknown_acceptance, self.skip_conformance
+        return self.allow_unknown_acceptance, self.skip_conformance, self.skip_float32
 
     def __post_init__(self) -> None:
         """Check ranges, so that no run starts that could not be judged."""
@@ -76,6 +78,10 @@ class RunConfig(Record, frozen=True, kw_only=True):
             (
                 all(text == text.strip() for text in self._reasons()),
                 "a reason is blank or has blanks around it; write why, or leave the key out",
+            ),
+            (
+                0 < self.float32_share <= 1,
+                f"float32_share = {self.float32_share}; allowed is above 0 to 1",
             ),
             (self.timing_per_class >= 0, f"timing_per_class = {self.timing_per_class}; at least 0"),
             (
@@ -114,6 +120,12 @@ class Config(Record, frozen=True, kw_only=True):
     run: RunConfig = RunConfig()
     economics: EconomicsConfig = EconomicsConfig()
     criteria: tuple[Criterion, ...] = ()
+
+    @property
+    def judges_in_float32(self) -> bool:
+        """Whether decoders run in float32 beside a run in 16 bits, for what is wrong in them."""
+        is_rounded = self.model.dtype != "float32"
+        return is_rounded and self.claim != "bounded" and not self.run.skip_float32
 
     def __post_init__(self) -> None:
         """Know the schema, and let no two criteria share a name."""

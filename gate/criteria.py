@@ -16,6 +16,7 @@ import msgspec
 from gate import reasons
 from gate.defaults import GAIN_MEASURES
 from gate.measures.bounds import describe_alarm_power
+from gate.measures.float32 import GROUP as FLOAT32
 from gate.measures.stats import holm_adjusted
 from gate.records import Claim, Comparison, Criterion, Estimate, Outcome, Purpose, Verdict
 
@@ -173,7 +174,7 @@ def _without_evidence(
         return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allowed[criterion.measure]}"
     if criterion.measure in OPTIONAL or not criterion.blocking:
         return Outcome.NOT_JUDGED, f"not judged: {note}"
-    if criterion.measure.startswith("baseline_"):
+    if criterion.measure.startswith("baseline_") and criterion.groups != FLOAT32:
         return Outcome.ERROR, f"the baseline cannot be judged: {note}"
     return Outcome.INCONCLUSIVE, f"no evidence: {note}"
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gate.collect import Collected
+from gate.config import Config
 from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
 from gate.plan import ARMS, Plan
@@ -107,7 +108,7 @@ def judge(
         reason=reason,
         verdicts=tuple(verdicts),
         comparisons=tuple(comparisons),
-        notes=tuple(_notes(comparisons, verdicts, collected)),
+        notes=(*_notes(comparisons, verdicts, collected), *_skipped(config)),
         sensitivity=read_sensitivity(plan),
     )
     if differences:
@@ -201,6 +202,14 @@ def _name_criteria(criteria: Mapping[str, Sequence[str]]) -> str:
     )
 
 
+def _skipped(config: Config) -> list[str]:
+    """Name what gate.toml leaves out with a reason."""
+    reason = config.run.skip_float32
+    if not reason or config.model.dtype == "float32":
+        return []
+    return [f"the decoders were not judged in float32; allowed because: {reason}"]
+
+
 def _notes(
     comparisons: Sequence[Comparison], verdicts: Sequence[Verdict], collected: Collected
 ) -> list[str]:
@@ -214,6 +223,9 @@ def _notes(
                     f"nothing was accepted in {', '.join(idle)}: the claim does not cover these "
                     "classes"
                 )
+    if collected.float32 and collected.float32.paired:
+        n, total = len(collected.float32.paired.requests), len(collected.requests)
+        notes.append(f"{n:,} of {total:,} requests were decoded in float32 too")
     notes += _list_limits(collected)
     if collected.arms["candidate"].spec.noise == "own":
         notes.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gate.measures.float32 import GROUP as FLOAT32
 from gate.records import Claim, Criterion, Purpose
 
 GAIN_MEASURES = frozenset({"time_ratio", "tokens_per_second", "ttft", "latency"})
@@ -36,7 +37,11 @@ MEASURES = GAIN_MEASURES | frozenset(
         "acceptance_drop",
     }
 )
-LOCKED = ("token certificate", "termination", "exercised", "conformance", "error rate")
+IN_FLOAT32 = ", float32 logic"
+LOCKED = (
+    *("token certificate", "termination", "exercised", "conformance", "error rate"),
+    *(f"{name}{IN_FLOAT32}" for name in ("token certificate", "termination", "conformance")),
+)
 """Under ``lossless`` these may be tightened, never narrowed, loosened or made non-blocking."""
 
 SHARES = frozenset({"task_delta", "guard_flips", "error_rate", "dropped_pairs", "flip_rate"})
@@ -258,6 +263,16 @@ _BASELINE_CONFORMANCE = Criterion(
 )
 
 
+def in_float32(criterion: Criterion) -> Criterion:
+    """Return a criterion on the same requests in float32, beside a run in 16 bits."""
+    return msgspec.structs.replace(
+        criterion,
+        name=f"{criterion.name}{IN_FLOAT32}",
+        groups=FLOAT32,
+        rationale=f"{criterion.rationale}; in float32 no rounding hides it",
+    )
+
+
 def default_criteria(
     claim: Claim,
     purpose: Purpose,
@@ -266,14 +281,25 @@ def default_criteria(
     *,
     own_baseline: bool,
     has_reference: bool = False,
+    has_float32: bool = False,
+    has_conformance: bool = True,
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
     is_bounded = claim == "bounded"
     pairs = msgspec.structs.replace(_PAIRS, margin=max_dropped)
     kept_tokens = [*_RATES, _BAND, *_SAMPLED, divergence_criterion(dtype)]
+    logic = [
+        *_BASELINE,
+        *([_BASELINE_CONFORMANCE] if own_baseline else []),
+        _CERTIFICATE,
+        _TERMINATION,
+        *([] if claim == "control" else [_EXERCISED]),
+        *([_CONFORMANCE] if has_conformance else []),
+    ]
     return [
         *_BASELINE,
         *([_BASELINE_CONFORMANCE] if own_baseline else []),
+        *([in_float32(criterion) for criterion in logic] if has_float32 else []),
         *([] if is_bounded else [_CERTIFICATE]),
         _TERMINATION,
         *([] if claim == "control" else [_EXERCISED]),

@@ -20,11 +20,13 @@ from gate.decoders.base import load_object
 from gate.errors import GateError
 from gate.export.junit import render_junit
 from gate.export.summary import render_summary
+from gate.float32 import add_float32
 from gate.measures.acceptance import compare_acceptance
 from gate.measures.acceptance_drop import compare_drop
 from gate.measures.band import compare_band
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
+from gate.measures.float32 import compare_float32
 from gate.measures.forks import compare_forks, find_forks
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.paired import Paired
@@ -84,6 +86,7 @@ def _run_planned(
         plan.resolved, plan.project.config.model, plan.project.folder
     )
     collected = collect(plan, store, stored, session, progress)
+    collected = add_float32(plan, store, session, collected, progress)
     with progress.stage("measure"):
         paired = pair(collected)
         comparisons = measure(plan, paired, collected)
@@ -126,6 +129,7 @@ def measure_content(
         *compare_errors(traffic),
         *compare_acceptance(traffic),
         *compare_drop(traffic, plan.reference),
+        *compare_float32(collected.float32, paired),
     ]
 
 

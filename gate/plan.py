@@ -15,6 +15,7 @@ from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
 from gate.measures.acceptance_drop import AcceptanceReference
+from gate.measures.float32 import GROUP as FLOAT32
 from gate.offers import check_offered
 from gate.own_criteria import merge_criteria
 from gate.progress import Progress
@@ -63,6 +64,8 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
         has_reference=bool(config.run.acceptance_reference),
+        has_float32=config.judges_in_float32,
+        has_conformance=not config.run.skip_conformance,
     )
     criteria = merge_criteria(defaults, config.criteria, config.claim)
     evalset = load_evalset(project, "evalset", config.evalset)
@@ -120,7 +123,7 @@ def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference |
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
-    known |= {"first_of_run", "inside_run"}
+    known |= {"first_of_run", "inside_run", FLOAT32}
     known |= {*evalset.spec.tasks, *evalset.spec.classes}
     for criterion in criteria:
         if criterion.groups not in known:

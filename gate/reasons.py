@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gate.measures.float32 import GROUP as FLOAT32
 from gate.measures.power import required_n_to_decide
 from gate.records import Comparison, Criterion, Outcome, Verdict
 
@@ -16,6 +17,8 @@ def explain(criterion: Criterion, comparison: Comparison | None, outcome: Outcom
     if comparison is None:
         return "nothing was measured"
     sentence = _SENTENCES.get(criterion.measure, _general)(criterion, comparison)
+    if comparison.group == FLOAT32:
+        sentence = f"in float32, {sentence}"
     if outcome is Outcome.NOT_JUDGED:
         return f"shown, not judged: {sentence}"
     if outcome is Outcome.INCONCLUSIVE:

@@ -227,6 +227,27 @@ class NumpyIds(Speculative):
         return super().finish(request, ids, finish, steps)
 
 
+class RefusesFloat32(Speculative):
+    """Cannot be made in float32. Lossless elsewhere."""
+
+    def __init__(self, model: Any, strength: float) -> None:
+        if model.dtype == torch.float32:
+            msg = "kernels for bfloat16 only"
+            raise ValueError(msg)
+        super().__init__(model, strength)
+
+
+class FailsInFloat32(Speculative):
+    """Fails every request in float32. Lossless elsewhere."""
+
+    def serve(self, request: Request) -> Generation:
+        """Fail."""
+        if next(self._model.parameters()).dtype == torch.float32:
+            msg = "kernels for bfloat16 only"
+            raise RuntimeError(msg)
+        return super().serve(request)
+
+
 class Tampering(Speculative):
     """Changes the model's weights."""
 
@@ -247,6 +268,8 @@ FAULTS = {
     "never-drafts": NeverDrafts,
     "silent": Silent,
     "tampering": Tampering,
+    "refuses-float32": RefusesFloat32,
+    "fails-in-float32": FailsInFloat32,
     "exiting": Exiting,
     "leaving": Leaving,
     "numpy-ids": NumpyIds,

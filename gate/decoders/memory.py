@@ -50,6 +50,18 @@ def free_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
+def check_room(model: LoadedModel) -> None:
+    """Check that the weights fit a second time, in float32. Raises RunError with the figures."""
+    needed = 4 * sum(p.numel() for p in model.model.parameters())
+    free = int(SHARE * free_bytes(model.device))
+    if needed > free:
+        msg = (
+            f"the weights in float32 need {needed / GIB:.2f} GiB and {free / GIB:.2f} GiB may be "
+            "used; use a machine with more memory, or give a reason in run.skip_float32"
+        )
+        raise RunError(msg)
+
+
 def fit_batch(
     model: LoadedModel,
     requests: Sequence[Request],

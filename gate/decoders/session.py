@@ -20,7 +20,7 @@ from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
-from gate.decoders.memory import fit_batch
+from gate.decoders.memory import check_room, fit_batch
 from gate.decoders.probing import probe_band
 from gate.decoders.runtime import describe_device, describe_versions, hash_template
 from gate.decoders.sampling import Law
@@ -64,6 +64,15 @@ class Session:
         self.model: LoadedModel = load_model(resolved, config.dtype, config.device)
         self.referee = Referee(self.model)
         self._checksum = self.checksum()
+        self._float32: Session | None = None
+
+    def in_float32(self) -> Session:
+        """Return a session on the same model in float32. Raises RunError where it does not fit."""
+        if self._float32 is None:
+            check_room(self.model)
+            config = msgspec.structs.replace(self._config, dtype="float32")
+            self._float32 = Session(self.resolved, config, self._folder)
+        return self._float32
 
     def open_arm(self, spec: DecoderSpec) -> Decoder:
         """Make the decoder of an arm."""

@@ -169,7 +169,12 @@ FORK_KINDS = {
     "unscored": "Unscored: the referee has no evidence here",
 }
 
-GROUPS = {"all": "all requests", "baseline": "the baseline", "candidate": "the candidate"}
+GROUPS = {
+    "all": "all requests",
+    "baseline": "the baseline",
+    "candidate": "the candidate",
+    "float32_logic": "the same requests in float32",
+}
 
 SECTIONS = (
     ("criteria", "Criteria"),

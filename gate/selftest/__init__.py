@@ -6,6 +6,7 @@ strength, and how often a control was flagged: the gate's own error rates.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,9 @@ from gate.config import Project
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.base import load_object
 from gate.errors import UsageError
+from gate.float32 import FOLDER as FLOAT32
 from gate.measures.acceptance_drop import AcceptanceReference, count_work
+from gate.measures.float32 import Float32
 from gate.measures.paired import Arm
 from gate.plan import SESSION, make_plan
 from gate.progress import Advance, Progress
@@ -98,6 +101,7 @@ class Examiner:
         self._bench = bench
         self._options = options
         self._sliding: Bench | None = None
+        self._float32: Bench | None = None
         self._faults = load_object("gate.faults:CATALOGUE")
         self._controls = load_object("gate.faults:CONTROLS")
         self._reference: AcceptanceReference | None = None
@@ -151,7 +155,7 @@ class Examiner:
         fault = self._faults[name]
         bench = self._open_sliding() if fault.needs == "sliding" else self._bench
         chosen = self._choose(bench, fault)
-        collected = self._collect(bench, fault, chosen)
+        collected = self._add_float32(self._collect(bench, fault, chosen), fault)
         reference = self._read_reference() if fault.kind == "performance" else None
         verdicts = judge_collected(bench.plan, collected, "lossless", reference, has_quality=False)
         raised = raised_measures(verdicts, SIGNALS.get(fault.kind, Outcome.FAIL))
@@ -192,6 +196,21 @@ class Examiner:
             band = bench.session.probe_band(decoder, outputs, bench.bound, 8)
         return bench.collected(chosen, baseline, arm, band=band)
 
+    def _add_float32(self, collected: Collected, fault: Any) -> Collected:
+        """Run a fault in float32 too, where a run of the gate would."""
+        bench = self._open_float32()
+        if bench is None or fault.needs == "sliding":
+            return collected
+        paired = pair(self._collect(bench, fault, self._choose(bench, fault)))
+        return dataclasses.replace(collected, float32=Float32(paired=paired))
+
+    def _open_float32(self) -> Bench | None:
+        if self._float32 is None and self._bench.plan.project.config.judges_in_float32:
+            store = RunStore(self._bench.store.folder / FLOAT32)
+            session = self._bench.session.in_float32()
+            self._float32 = open_bench(self._bench.plan, session, store, Progress(is_quiet=True))
+        return self._float32
+
     def _open_sliding(self) -> Bench:
         if self._sliding is None:
             self._sliding = open_sliding_bench(self._bench)
@@ -226,6 +245,12 @@ class Examiner:
         baseline = bench.baseline_arm(chosen)
         arm, _ = bench.run(spec_of(control.id), chosen, tap=True, size=control.batch)
         collected = bench.collected(chosen, baseline, arm)
+        exact = self._open_float32()
+        if exact and control.needs != "sliding":
+            again = exact.choose(groups, None)
+            arm, _ = exact.run(spec_of(control.id), again, size=control.batch)
+            paired = pair(exact.collected(again, exact.baseline_arm(again), arm))
+            collected = dataclasses.replace(collected, float32=Float32(paired=paired))
         verdicts = judge_collected(
             bench.plan,
             collected,

@@ -11,6 +11,7 @@ from gate.collect import Collected, pair
 from gate.criteria import Rules, combine, judge_all
 from gate.defaults import default_criteria
 from gate.measures.acceptance_drop import AcceptanceReference
+from gate.measures.float32 import GROUP as FLOAT32
 from gate.own_criteria import merge_criteria
 from gate.pipeline import measure_content, measure_quality
 from gate.plan import Plan
@@ -53,6 +54,8 @@ def judge_measured(
         config.run.max_dropped,
         own_baseline=has_conformance,
         has_reference=has_reference,
+        has_float32=any(c.group == FLOAT32 for c in comparisons),
+        has_conformance=has_conformance,
     )
     measured = {comparison.measure for comparison in comparisons}
     criteria = [
