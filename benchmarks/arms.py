@@ -29,12 +29,14 @@ from gate.pipeline import measure
 from gate.plan import Plan, make_plan
 from gate.progress import Progress
 from gate.records import Decision, Generation, Request
+from gate.repeats import FOLDER as REPEATS
+from gate.repeats import add_repeats
 from gate.store import BatchResult, RunStore, StoredPlan
 from gate.surface import describe_surface
 
 QUIET = Progress(is_quiet=True)
 SHARED = ("baseline/", "noise.json", "plan.json")
-BASELINE_PARTS = (*SHARED, *(f"{FLOAT32}/{name}" for name in SHARED))
+BASELINE_PARTS = (*SHARED, f"{REPEATS}/baseline/", *(f"{FLOAT32}/{name}" for name in SHARED))
 """What every run against the same baseline shares."""
 
 
@@ -104,6 +106,7 @@ def collect_outputs(
     store = MemoryStore({} if baseline else world.known)
     stored = store.entries.get("plan.json") or _open_plan(plan)
     collected = collect(plan, store, stored, session, QUIET)
+    collected = add_repeats(plan, store, session, collected, QUIET)
     collected = add_float32(plan, store, session, collected, QUIET)
     if not baseline:
         world.known = {k: v for k, v in store.entries.items() if k.startswith(BASELINE_PARTS)}

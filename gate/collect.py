@@ -14,6 +14,7 @@ from gate.conformance import TASK as CONFORMANCE
 from gate.errors import RunError
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Paired, make_arm
+from gate.measures.repeats import Repeats
 from gate.offers import keep_offered
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
@@ -57,6 +58,7 @@ class Collected:
     timing: tuple[TimingBlock, ...]
     bound: NoiseBound
     band: BandProbe | None = None  # None: the candidate takes no drafts from outside
+    repeats: Repeats | None = None  # None: nothing was sent again
     float32: Float32 | None = None  # None: the run is float32 itself, or leaves it out
 
 

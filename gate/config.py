@@ -50,6 +50,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     allow_unknown_acceptance: str = ""
     acceptance_reference: str = ""  # what the approved candidate took, per request
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
+    repeat_requests: int = 8  # sent to both arms again, in other company and at another width
     float32_share: float = 1.0  # of each request class, run in float32 too where dtype is another
     skip_float32: str = ""  # a reason, where a run in 16 bits goes without it
     resamples: int = 100_000
@@ -79,6 +80,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
                 all(text == text.strip() for text in self._reasons()),
                 "a reason is blank or has blanks around it; write why, or leave the key out",
             ),
+            (self.repeat_requests >= 1, f"repeat_requests = {self.repeat_requests}; at least 1"),
             (
                 0 < self.float32_share <= 1,
                 f"float32_share = {self.float32_share}; allowed is above 0 to 1",

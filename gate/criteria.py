@@ -27,6 +27,7 @@ VIOLATION: Mapping[str, Outcome] = {
     "baseline_certificate": Outcome.ERROR,
     "baseline_termination": Outcome.ERROR,
     "baseline_conformance": Outcome.ERROR,
+    "baseline_repeats": Outcome.ERROR,
 }
 """What a violated criterion means where it is not FAIL."""
 OPTIONAL = frozenset(
@@ -39,6 +40,9 @@ OPTIONAL = frozenset(
         "sample_duplicates",
         "text_mmd",
         "band_acceptance",
+        "baseline_repeats",
+        "repeats",
+        "repeat_rate",
     }
 )
 """Measures that some decoders or evalsets do not offer: named as a limitation, not judged."""

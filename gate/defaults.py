@@ -28,6 +28,9 @@ MEASURES = GAIN_MEASURES | frozenset(
         "baseline_certificate",
         "baseline_termination",
         "baseline_conformance",
+        "baseline_repeats",
+        "repeats",
+        "repeat_rate",
         "reported_logprobs",
         "pit_distance",
         "sample_lag",
@@ -121,6 +124,28 @@ _RATES = (
         ),
     ),
 )
+_REPEATS = (
+    Criterion(
+        name="baseline repeats",
+        measure="baseline_repeats",
+        rule="at_most",
+        rationale="a baseline that does not give the same output again cannot be compared with",
+    ),
+    Criterion(
+        name="repeats",
+        measure="repeats",
+        rule="at_most",
+        rationale="an output must not depend on what is decoded beside it, nor on what came before",
+    ),
+    Criterion(
+        name="repeat rate",
+        measure="repeat_rate",
+        rule="alarm",
+        floor=0.1,
+        blocking=False,
+        rationale="where exact repeats cannot be asked for, the baseline's own rate is the measure",
+    ),
+)
 _BAND = Criterion(
     name="second choices",
     measure="band_acceptance",
@@ -148,7 +173,7 @@ _SAMPLED = (
             floor=0.02,
             rationale="sampled tokens that do not follow the model's law, wherever in a run",
         )
-        for group in ("all", "first_of_run", "inside_run")
+        for group in ("all", "first_of_run", "inside_run", "by_token")
     ),
     Criterion(
         name="sampled tokens independent",
@@ -263,6 +288,17 @@ _BASELINE_CONFORMANCE = Criterion(
 )
 
 
+def repeat_criteria(dtype: str, *, own_candidate: bool) -> list[Criterion]:
+    """Return the criteria of determinism: exact up to ties in float32, by comparison elsewhere."""
+    baseline, candidate, rate = _REPEATS
+    exact = dtype == "float32"
+    return [
+        msgspec.structs.replace(baseline, blocking=exact),
+        msgspec.structs.replace(candidate, blocking=exact and own_candidate),
+        rate,
+    ]
+
+
 def in_float32(criterion: Criterion) -> Criterion:
     """Return a criterion on the same requests in float32, beside a run in 16 bits."""
     return msgspec.structs.replace(
@@ -283,6 +319,7 @@ def default_criteria(
     has_reference: bool = False,
     has_float32: bool = False,
     has_conformance: bool = True,
+    own_candidate: bool = False,
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
     is_bounded = claim == "bounded"
@@ -306,6 +343,7 @@ def default_criteria(
         _CONFORMANCE,
         _ERRORS,
         pairs,
+        *repeat_criteria(dtype, own_candidate=own_candidate),
         *([] if is_bounded else kept_tokens),
         *((_TASKS[0], _BOUNDED_TASKS) if is_bounded else _TASKS),
         *_GUARDS,

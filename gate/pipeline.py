@@ -30,6 +30,7 @@ from gate.measures.float32 import compare_float32
 from gate.measures.forks import compare_forks, find_forks
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.paired import Paired
+from gate.measures.repeats import compare_repeats
 from gate.measures.sampling import compare_sampling
 from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
@@ -38,6 +39,7 @@ from gate.measures.tokens import compare_certificates, compare_exercise, compare
 from gate.plan import ARMS, SESSION, TASKS, Plan, make_plan, prompt_text
 from gate.progress import Progress
 from gate.records import Comparison, Decision, Generation, Request
+from gate.repeats import add_repeats
 from gate.report.html import render_html
 from gate.store import (
     RunStore,
@@ -86,6 +88,7 @@ def _run_planned(
         plan.resolved, plan.project.config.model, plan.project.folder
     )
     collected = collect(plan, store, stored, session, progress)
+    collected = add_repeats(plan, store, session, collected, progress)
     collected = add_float32(plan, store, session, collected, progress)
     with progress.stage("measure"):
         paired = pair(collected)
@@ -129,6 +132,7 @@ def measure_content(
         *compare_errors(traffic),
         *compare_acceptance(traffic),
         *compare_drop(traffic, plan.reference),
+        *compare_repeats(collected.repeats, collected.arms, collected.bound),
         *compare_float32(collected.float32, paired),
     ]
 

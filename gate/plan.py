@@ -64,6 +64,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
         has_reference=bool(config.run.acceptance_reference),
+        own_candidate=specs["candidate"].kind in OWN_ENGINE,
         has_float32=config.judges_in_float32,
         has_conformance=not config.run.skip_conformance,
     )
@@ -123,7 +124,7 @@ def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference |
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
-    known |= {"first_of_run", "inside_run", FLOAT32}
+    known |= {"first_of_run", "inside_run", "by_token", FLOAT32}
     known |= {*evalset.spec.tasks, *evalset.spec.classes}
     for criterion in criteria:
         if criterion.groups not in known:

@@ -176,9 +176,11 @@ def _time(_: Criterion, comparison: Comparison) -> str:
 
 def _sampled(_: Criterion, comparison: Comparison) -> str:
     n = comparison.difference.n if comparison.difference else 0
-    place = {"first_of_run": ", first of a run", "inside_run": ", inside a run"}.get(
-        comparison.group, ""
-    )
+    place = {
+        "first_of_run": ", first of a run",
+        "inside_run": ", inside a run",
+        "by_token": " in one fixed order",
+    }.get(comparison.group, "")
     return (
         f"{n:,} sampled tokens{place} lie {_number(comparison.candidate)} from the model's own law "
         "(largest difference of the distribution functions)"
@@ -198,6 +200,25 @@ def _drop(_: Criterion, comparison: Comparison) -> str:
     change = comparison.candidate or 0.0
     word = "more" if change >= 0 else "fewer"
     return f"{abs(change):.1%} {word} forwards per token{place} than the approved candidate took"
+
+
+def _repeats(criterion: Criterion, comparison: Comparison) -> str:
+    is_baseline = criterion.measure.startswith("baseline_")
+    who = "baseline" if is_baseline else "candidate"
+    count = (comparison.baseline if is_baseline else comparison.candidate) or 0.0
+    n, n_ties = _int(comparison.detail, "n_requests"), _int(comparison.detail, "n_ties")
+    ties = f", {n_ties} by arithmetic ties" if n_ties else ""
+    if not count:
+        return f"all {n} requests sent again came out of the {who} as before{ties}"
+    return (
+        f"{count:.0f} of {n} requests sent again came out of the {who} otherwise than before, "
+        "though nothing but their company changed"
+    )
+
+
+def _repeat_rate(_: Criterion, comparison: Comparison) -> str:
+    candidate, baseline = _share(comparison.candidate), _share(comparison.baseline)
+    return f"outputs that change when sent again: candidate {candidate}, baseline {baseline}"
 
 
 def _general(criterion: Criterion, comparison: Comparison) -> str:
@@ -224,6 +245,9 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "time_ratio": _time,
     "pit_distance": _sampled,
     "band_acceptance": _band,
+    "baseline_repeats": _repeats,
+    "repeats": _repeats,
+    "repeat_rate": _repeat_rate,
     "acceptance_drop": _drop,
 }
 

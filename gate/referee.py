@@ -23,6 +23,7 @@ from gate.models import cache_argument
 from gate.records import Generation, Request, TokenScores, prompt_ids
 from gate.referee_law import (
     N_RANKED,
+    PITS,
     Ranked,
     end_regret,
     grammar_masks,
@@ -66,6 +67,7 @@ class _Columns:
     cut_distance: list[float]
     pit: list[float]
     top: list[Ranked]
+    pit_by_token: list[float]
 
 
 class Referee:
@@ -188,7 +190,7 @@ class Referee:
         ]
         columns = {name: [getattr(one, name) for one in found] for name in _Columns.__annotations__}
         if request.sampling.temperature == 0.0:
-            columns["pit"] = []
+            columns |= {name: [] for name in PITS}
         return _Columns(**columns)
 
     def _end_regret(
@@ -244,6 +246,7 @@ def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
             rank_tokens(ids, nats)
             for ids, nats in zip(top.indices.tolist(), behind.tolist(), strict=True)
         ],
+        pit_by_token=[],
     )
 
 

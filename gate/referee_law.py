@@ -37,6 +37,7 @@ from gate.grammar import compile_format, load_library, load_vocabulary
 from gate.noise import gumbel, stream_key, uniforms
 from gate.records import Request, Sampling
 
+PITS = ("pit", "pit_by_token")
 FORBIDDEN = 1e4
 """Regret, nats, of a token that was not allowed at all (finite, so that JSON can carry it)."""
 N_RANKED = 5
@@ -44,6 +45,8 @@ N_RANKED = 5
 Ranked = tuple[tuple[int, float], ...]
 """Token ids with the nats by which each is behind the best."""
 PIT_STREAM = "pit"
+ORDER = stream_key(0, "order of tokens", 0)
+"""Of one fixed order of the vocabulary that knows nothing of how likely tokens are."""
 """Names the noise stream that randomises the probability integral transform."""
 
 
@@ -61,6 +64,7 @@ class TokenEvidence:
     cut_distance: float
     pit: float
     top: Ranked
+    pit_by_token: float
 
 
 def needs_processing(request: Request) -> bool:
@@ -208,8 +212,8 @@ def judge_token(
         logprob=max(float(raw.float().log_softmax(-1)[token]), -FORBIDDEN),
         processed_logprob=max(float(logp[token]), -FORBIDDEN),
         cut_distance=min(float(distance[token].abs()), FORBIDDEN),
-        pit=_pit(logp, request, position, token) if s.temperature else 0.0,
         top=rank_tokens(top.indices.tolist(), behind),
+        **dict(zip(PITS, _pits(logp, request, position, token), strict=True)),
     )
 
 
@@ -291,9 +295,18 @@ def end_regret(
     )
 
 
-def _pit(logp: torch.Tensor, request: Request, position: int, token: int) -> float:
-    """Randomised probability integral transform in descending-probability order."""
-    likelier = float(logp[logp > logp[token]].exp().sum())
+def _pits(logp: torch.Tensor, request: Request, position: int, token: int) -> tuple[float, float]:
+    """Randomised probability integral transforms of a sampled token, in two orders of tokens.
+
+    The likeliest first, and one fixed order for all positions: what favours some tokens over
+    others, however likely they are, shows only there. (0, 0) for a greedy token.
+    """
+    if not request.sampling.temperature:
+        return 0.0, 0.0
+    p = logp.exp()
+    place = uniforms(ORDER, 0, torch.arange(p.numel(), device=p.device))
+    before = float(p[logp > logp[token]].sum()), float(p[place < place[token]].sum())
     key = stream_key(request.sampling.seed or 0, f"{PIT_STREAM}\x1f{request.id}", request.repeat)
-    v = float(uniforms(key, position, torch.tensor([0]))[0])
-    return min(1.0, likelier + v * float(logp[token].exp()))
+    v = uniforms(key, position, torch.tensor([0, 1])).tolist()
+    by_rank, by_token = (min(1.0, b + u * float(p[token])) for b, u in zip(before, v, strict=True))
+    return by_rank, by_token

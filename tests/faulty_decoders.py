@@ -227,6 +227,27 @@ class NumpyIds(Speculative):
         return super().finish(request, ids, finish, steps)
 
 
+class Moody(Speculative):
+    """Plain decoding whose first token is the second best where few are served together."""
+
+    n_served = 8
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
+        """Count the company."""
+        self.n_served = len(requests)
+        yield from super().generate(requests)
+
+    def draft(self, request: Request, output: list[int]) -> list[int]:  # noqa: ARG002
+        """Nothing."""
+        return []
+
+    def choose(self, row: torch.Tensor, request: Request, output: list[int]) -> int:
+        """Slip at the start."""
+        if self.n_served == 2 and not output:
+            return int(row.topk(2).indices[1])
+        return super().choose(row, request, output)
+
+
 class RefusesFloat32(Speculative):
     """Cannot be made in float32. Lossless elsewhere."""
 
@@ -268,6 +289,7 @@ FAULTS = {
     "never-drafts": NeverDrafts,
     "silent": Silent,
     "tampering": Tampering,
+    "moody": Moody,
     "refuses-float32": RefusesFloat32,
     "fails-in-float32": FailsInFloat32,
     "exiting": Exiting,

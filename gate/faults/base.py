@@ -37,7 +37,8 @@ class Fault(Record, frozen=True, kw_only=True):
     which class or from which position, as ``unit`` says. expected: measures of its kind, of
     which at least one must catch it. n_tokens: the least a run must hold to show it. arm: the
     side it sits in. needs: ``sampled`` (a few thousand sampled tokens) or ``sliding`` (a model
-    with a sliding window), where the usual requests cannot show it.
+    with a sliding window), where the usual requests cannot show it. unseen: why no measure can see
+    it, where that is known: the self-test names it as such.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Fault(Record, frozen=True, kw_only=True):
     n_tokens: int = 300
     arm: str = "candidate"
     needs: str = ""
+    unseen: str = ""
 
 
 class RunSampler(Sampler):

@@ -52,14 +52,17 @@ class SpeculativeSampler(RunSampler):
     def choose(self, logits: torch.Tensor, output: Sequence[int]) -> int:
         """Return the next token, and remember whether it was the draft."""
         z = self.scores(logits, output)
-        ids = torch.arange(z.numel(), device=z.device)
-        guess = FLATTENING * z + PERTURBATION * torch.sin(ids * 1.7 + len(output))
+        guess = self.guess(z, torch.arange(z.numel(), device=z.device), len(output))
         if self.request.sampling.temperature == 0:
             token, is_draft = int(z.argmax()), int(guess.argmax()) == int(z.argmax())
         else:
             token, is_draft = self.verify(z, guess)
         self.accepted.append(is_draft)
         return token
+
+    def guess(self, z: torch.Tensor, ids: torch.Tensor, position: int) -> torch.Tensor:
+        """Return the draft's logits. z, ids: (vocab,)."""
+        return FLATTENING * z + PERTURBATION * torch.sin(ids * 1.7 + position)
 
     def verify(self, z: torch.Tensor, guess: torch.Tensor) -> tuple[int, bool]:
         """Draft, accept or recover. z, guess: (vocab,), penalised logits of target and draft."""
@@ -186,15 +189,46 @@ def raw_target(_: float) -> Changes:
     return speculative(Raw)
 
 
+class Unmodified(SpeculativeSampler):
+    """Draws from the unmodified p after a rejection."""
+
+    def recover(self, p: torch.Tensor, q: torch.Tensor, draft: int) -> int:  # noqa: ARG002
+        """Return any token of p."""
+        return self.draw(p, self.uniform())
+
+
 @own_fault("no-zeroing")
 def no_zeroing(_: float) -> Changes:
     """After a rejection the token is drawn from the unmodified p."""
-
-    class Unmodified(SpeculativeSampler):
-        def recover(self, p: torch.Tensor, q: torch.Tensor, draft: int) -> int:  # noqa: ARG002
-            return self.draw(p, self.uniform())
-
     return speculative(Unmodified)
+
+
+@own_fault("no-zeroing-biased", strength=2.0, unit="nats by which the draft law favours tokens")
+def no_zeroing_biased(strength: float) -> Changes:
+    """As no-zeroing, with a draft law that favours the same tokens everywhere, at any rank."""
+
+    class Biased(Unmodified):
+        def guess(self, z: torch.Tensor, ids: torch.Tensor, position: int) -> torch.Tensor:  # noqa: ARG002
+            return z + strength * torch.sin(ids * 1.7)
+
+    return speculative(Biased)
+
+
+@own_fault(
+    "no-zeroing-noise",
+    strength=1.0,
+    unit="nats by which the draft law is off",
+    unseen="it favours other tokens at every position, whatever their rank: averaged over "
+    "positions its draws follow the law",
+)
+def no_zeroing_noise(strength: float) -> Changes:
+    """As no-zeroing; the draft law favours other tokens at every position, at any rank."""
+
+    class Noisy(Unmodified):
+        def guess(self, z: torch.Tensor, ids: torch.Tensor, position: int) -> torch.Tensor:
+            return z + strength * torch.sin(ids * 1.7 + 2.3 * position)
+
+    return speculative(Noisy)
 
 
 @own_fault("zeroed-draft-only")

@@ -5,10 +5,13 @@ descending order of probability: uniform where tokens come from its law, whateve
 and whatever came before. So is the transform at a given place of a run, which is decided by
 the tokens before it. Seeds leave no trace there: copies and lag tests look for those.
 
-What it cannot see: errors that favour some tokens over others regardless of how likely they
-are. A residual drawn wrongly for a draft law that differs from the target's by noise alone
-(1 nat per token, at any rank) moved 4,400 toy tokens by less than the test's own band; for a draft
-law that is flatter or sharper than the target's, as a smaller model's is, it shows.
+A second transform takes the tokens in one fixed order that knows nothing of how likely they are: it
+sees what favours some tokens over others wherever they stand, as a draft law does that is biased
+towards tokens.
+
+What neither can see: errors that favour other tokens at every position, whatever their rank.
+Averaged over positions the draws then follow the law, and one draw per position cannot tell more.
+For a draft law that is flatter or sharper than the target's, as a smaller model's is, it shows.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from gate.measures.stats import clopper_pearson
 from gate.records import Comparison, Estimate
 
 RUN_GROUPS = ("first_of_run", "inside_run")
+FIXED_ORDER = "by_token"
 COPY = math.log(1e-8)  # two repeats that agree although this improbable are copies
 NO_SAMPLES = "no request outside the conformance set is sampled"
 KEYED = "sampled tokens have the project's noise and are judged one by one"
@@ -36,15 +40,17 @@ KEYED = "sampled tokens have the project's noise and are judged one by one"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draws:
-    """Sampled tokens: transform, request and place in the run of each (-1: unknown)."""
+    """Sampled tokens: transforms, request and place in the run of each (-1: unknown)."""
 
     pit: np.ndarray
+    pit_by_token: np.ndarray
     request: np.ndarray
     place: np.ndarray
 
     def only(self, kept: np.ndarray) -> Draws:
         """Return the tokens that a mask keeps."""
-        return Draws(pit=self.pit[kept], request=self.request[kept], place=self.place[kept])
+        columns = dataclasses.asdict(self)
+        return Draws(**{name: column[kept] for name, column in columns.items()})
 
 
 def compare_sampling(
@@ -53,7 +59,8 @@ def compare_sampling(
     """Return pit_distance (all, and by place in a run), sample_lag, sample_duplicates, text_mmd."""
     keys = [key for key in paired.keys if paired.requests[key].sampling.temperature > 0]
     note = NO_SAMPLES if not keys else KEYED
-    measures = [("pit_distance", "all"), *(("pit_distance", name) for name in RUN_GROUPS)]
+    groups = ("all", *RUN_GROUPS, FIXED_ORDER)
+    measures = [("pit_distance", name) for name in groups]
     measures += [("sample_lag", "all"), ("sample_duplicates", "all"), ("text_mmd", "all")]
     if not keys or paired.candidate.spec.noise != "own":
         return [Comparison(measure=name, group=group, note=note) for name, group in measures]
@@ -62,6 +69,7 @@ def compare_sampling(
         _distance("all", draws),
         _distance("first_of_run", draws.only(draws.place == 0)),
         _distance("inside_run", draws.only(draws.place > 0)),
+        _distance(FIXED_ORDER, dataclasses.replace(draws, pit=draws.pit_by_token)),
         _lag(draws),
         _duplicates(paired, keys),
         _texts(paired, keys, rng, n_resamples),
@@ -71,17 +79,21 @@ def compare_sampling(
 def gather_draws(arm: Arm, keys: Sequence[Key]) -> Draws:
     """Collect an arm's sampled tokens, those of a request adjacent and in order."""
     rows = [row for n, key in enumerate(keys) for row in _draws_of(arm, key, n)]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
     return Draws(
-        pit=table[:, 0], request=table[:, 1].astype(np.intp), place=table[:, 2].astype(np.intp)
+        pit=table[:, 0],
+        pit_by_token=table[:, 1],
+        request=table[:, 2].astype(np.intp),
+        place=table[:, 3].astype(np.intp),
     )
 
 
-def _draws_of(arm: Arm, key: Key, n: int) -> Iterator[tuple[float, int, int]]:
+def _draws_of(arm: Arm, key: Key, n: int) -> Iterator[tuple[float, float, int, int]]:
     scores = arm.scores.get(key)
-    for position, pit in enumerate(scores.pit if scores else ()):
+    both = zip(scores.pit, scores.pit_by_token, strict=True) if scores else ()
+    for position, (pit, by_token) in enumerate(both):
         place, _ = place_in_run(arm.generations[key], position)
-        yield pit, n, -1 if place is None else place
+        yield pit, by_token, n, -1 if place is None else place
 
 
 def _distance(group: str, draws: Draws) -> Comparison:

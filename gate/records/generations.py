@@ -93,6 +93,7 @@ class TokenScores(Record, frozen=True, kw_only=True):
     pit: rank-ordered randomised probability integral transform (empty unless sampled).
     top: position -> the referee's likeliest tokens there, each with the nats by which it is
     behind the best; only where the emitted token is not the best, or the choice was close.
+    pit_by_token: the same in one fixed order of the vocabulary.
     """
 
     request_id: str
@@ -113,3 +114,4 @@ class TokenScores(Record, frozen=True, kw_only=True):
     same_top: tuple[bool, ...] = ()
     pit: tuple[float, ...] = ()
     top: dict[int, tuple[tuple[int, float], ...]] = {}
+    pit_by_token: tuple[float, ...] = ()

@@ -108,6 +108,23 @@ MEASURES = {
         "whether sampled texts tell the arms apart, where tokens cannot be scored",
         absolute=True,
     ),
+    "baseline_repeats": Measure(
+        "Repeats of the baseline",
+        "the baseline's own outputs that change when a request comes again in other company",
+        "share",
+        "",
+        absolute=True,
+    ),
+    "repeats": Measure(
+        "Repeats",
+        "outputs that change, beyond arithmetic ties, when a request comes again in other company",
+        "share",
+        "",
+        absolute=True,
+    ),
+    "repeat_rate": Measure(
+        "Repeat rate", "outputs that change at all when a request comes again", "share"
+    ),
     "acceptance_drop": Measure(
         "Acceptance beside the approved candidate",
         "forwards per token, as a change from what the approved candidate took",
@@ -173,6 +190,7 @@ GROUPS = {
     "all": "all requests",
     "baseline": "the baseline",
     "candidate": "the candidate",
+    "by_token": "in one fixed order of tokens",
     "float32_logic": "the same requests in float32",
 }
 

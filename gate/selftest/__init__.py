@@ -167,6 +167,7 @@ class Examiner:
             model=bench.plan.resolved.name,
             dtype=bench.plan.project.config.model.dtype,
             detected=bool(by),
+            unseen=fault.unseen,
             by=by,
             others=tuple(measure for measure in raised if measure not in by),
             outcome=worst_outcome(verdicts),

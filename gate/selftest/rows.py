@@ -14,7 +14,8 @@ from gate.store import write_atomically
 class FaultRow(Record, frozen=True, kw_only=True):
     """How a fault fared. by: measures of its kind that raised it; others: what else fired.
 
-    outcome: of the blocking verdicts together. n_tokens: the candidate's in this test.
+    outcome: of the blocking verdicts together. n_tokens: the candidate's in this test. unseen: why
+    no measure can see it, where that is known.
     """
 
     id: str
@@ -23,6 +24,7 @@ class FaultRow(Record, frozen=True, kw_only=True):
     model: str
     dtype: str
     detected: bool
+    unseen: str = ""
     by: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     outcome: str = ""
@@ -60,8 +62,8 @@ class SelfTest(Record, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> list[FaultRow]:
-        """Faults that no measure of their kind raised."""
-        return [row for row in self.faults if not row.detected]
+        """Faults that no measure of their kind raised, but for those known to be out of sight."""
+        return [row for row in self.faults if not row.detected and not row.unseen]
 
     @property
     def flagged(self) -> list[ControlRow]:
@@ -72,13 +74,14 @@ class SelfTest(Record, frozen=True, kw_only=True):
 def describe(found: SelfTest) -> Iterator[str]:
     """Yield the self-test as lines for a terminal, what needs attention last."""
     for row in found.faults:
-        mark = "caught" if row.detected else "MISSED"
+        mark = "caught" if row.detected else "unseen" if row.unseen else "MISSED"
         by = ", ".join(row.by) or f"nothing of its kind (others: {', '.join(row.others) or 'none'})"
-        yield f"{mark}  {row.id:24} {row.kind:20} {row.n_tokens:6,} tokens  {by}"
+        why = f"; {row.unseen}" if mark == "unseen" else ""
+        yield f"{mark}  {row.id:24} {row.kind:20} {row.n_tokens:6,} tokens  {by}{why}"
     for control in found.controls:
         yield f"{'FLAGGED' if control.reasons else 'passed '} {control.id}"
         yield from (f"         {reason}" for reason in control.reasons)
-    n_caught = len(found.faults) - len(found.missed)
+    n_caught = sum(row.detected for row in found.faults)
     yield (
         f"{n_caught} of {len(found.faults)} faults caught, "
         f"{len(found.flagged)} of {len(found.controls)} controls flagged"

@@ -59,7 +59,7 @@ PUBLISHED = [
 ]
 """Faults that shipped somewhere; tie-last is a control."""
 NOT_ON_THE_TOY = {
-    "half-characters": "the toy's outputs hold no character that is split over tokens",
+    "no-zeroing-noise": "nothing can see it; test_what_no_measure_can_see_is_declared_as_such",
     "rare-2000": "6,000 tokens show it; the toy run has fewer, and one hit of it is luck",
 }
 
@@ -109,6 +109,13 @@ def test_a_fault_is_detected_by_a_measure_of_its_kind(examiner: Examiner, name: 
     row = examiner.test(name)
     assert isinstance(row, FaultRow)
     assert row.detected, f"{name}: {row.outcome}, other measures: {row.others}"
+
+
+def test_what_no_measure_can_see_is_declared_as_such(examiner: Examiner) -> None:
+    row = examiner.test("no-zeroing-noise")
+    assert isinstance(row, FaultRow)
+    assert (row.detected, bool(row.unseen)) == (False, True)
+    assert [name for name, fault in CATALOGUE.items() if fault.unseen] == ["no-zeroing-noise"]
 
 
 @pytest.mark.parametrize("name", sorted(CONTROLS))
