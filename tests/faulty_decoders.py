@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import torch
 
-from gate.records import Generation, Request, Step, Trace
+from gate.records import Generation, Request, Step, TokenLogprob, Trace
 
 
 class Speculative:
@@ -227,6 +228,40 @@ class NumpyIds(Speculative):
         return super().finish(request, ids, finish, steps)
 
 
+class NanLogprobs(Speculative):
+    """Reports log-probabilities that are no numbers."""
+
+    def finish(
+        self, request: Request, output: list[int], finish: Any, steps: list[Step]
+    ) -> Generation:
+        """Report."""
+        found = super().finish(request, output, finish, steps)
+        entries = tuple(TokenLogprob(token_id=i, logprob=float("nan")) for i in output)
+        return msgspec.structs.replace(found, logprobs=entries)
+
+
+class OtherText(Speculative):
+    """Detokenises with another tokenizer."""
+
+    def finish(
+        self, request: Request, output: list[int], finish: Any, steps: list[Step]
+    ) -> Generation:
+        """Shift every character."""
+        found = super().finish(request, output, finish, steps)
+        text = "".join(chr(ord(c) + 1) for c in self._tokenizer.decode(output))
+        return msgspec.structs.replace(found, text=text)
+
+
+class OtherVocabulary(Speculative):
+    """Has tokens that the model has not."""
+
+    def finish(
+        self, request: Request, output: list[int], finish: Any, steps: list[Step]
+    ) -> Generation:
+        """Shift every id."""
+        return super().finish(request, [i + 200 for i in output], finish, steps)
+
+
 class Moody(Speculative):
     """Plain decoding whose first token is the second best where few are served together."""
 
@@ -290,6 +325,9 @@ FAULTS = {
     "silent": Silent,
     "tampering": Tampering,
     "moody": Moody,
+    "nan-logprobs": NanLogprobs,
+    "other-text": OtherText,
+    "other-vocabulary": OtherVocabulary,
     "refuses-float32": RefusesFloat32,
     "fails-in-float32": FailsInFloat32,
     "exiting": Exiting,

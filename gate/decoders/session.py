@@ -6,9 +6,10 @@ The only part of the pipeline that touches torch; pipeline.py loads it by name.
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from gate.decoders.runtime import describe_device, describe_versions, hash_templ
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
 from gate.endings import check_output, cut_at_stop
+from gate.errors import RunError
 from gate.models import (
     LoadedModel,
     ResolvedModel,
@@ -89,7 +91,20 @@ class Session:
         else:
             ids = prompt
         eos_ids = request.eos_ids or self.model.eos_ids
-        return msgspec.structs.replace(request, prompt=tuple(int(i) for i in ids), eos_ids=eos_ids)
+        found = msgspec.structs.replace(request, prompt=as_integers(ids), eos_ids=eos_ids)
+        return self._check_ids(found)
+
+    def _check_ids(self, request: Request) -> Request:
+        """Return the request. Raises RunError where the model has no such tokens."""
+        size = self.model.vocab_size
+        outside = [i for i in (*request.prompt, *request.eos_ids) if not 0 <= int(str(i)) < size]
+        if outside:
+            msg = (
+                f"request {request.id!r} holds token {outside[0]}, and the model's vocabulary ends "
+                f"at {size - 1}: tokenizer and model disagree; use the model's own tokenizer"
+            )
+            raise RunError(msg)
+        return request
 
     def _apply_template(self, messages: Sequence[dict[str, str]]) -> Sequence[int]:
         tokenizer: Any = self.model.tokenizer
@@ -119,7 +134,7 @@ class Session:
             return ids
 
         planned = plan_conformance(rows, encode, encode_plain, self.model.eos_ids, seed)
-        return [self._fit(request) for request in planned]
+        return [self._fit(self._check_ids(request)) for request in planned]
 
     def _fit(self, request: Request) -> Request:
         """Shorten a long prompt, from its beginning, to what a small model can hold."""
@@ -191,14 +206,25 @@ class Session:
             whole, tail = as_integers(ids), as_integers(generation.tail_ids)
         except TypeError:
             return _failure(request, "token_ids hold something that is not an integer")
-        if not all(0 <= i < self.model.vocab_size for i in (*whole, *tail)):
-            return _failure(request, "a token id lies outside the vocabulary")
-        if not whole and not tail and generation.finish != "stop":
-            return _failure(request, "the output is empty: not even a first token")
+        problem = self._find_problem(generation, whole, tail)
+        if problem:
+            return _failure(request, problem)
         sound = msgspec.structs.replace(generation, token_ids=whole, tail_ids=tail)
         if generation.text or not self.decode(whole):
             return sound
         return self._write_text(request, sound, whole)
+
+    def _find_problem(
+        self, generation: Generation, whole: tuple[int, ...], tail: tuple[int, ...]
+    ) -> str:
+        """Return what makes an output unusable; empty where nothing does."""
+        if not all(0 <= i < self.model.vocab_size for i in (*whole, *tail)):
+            return "a token id lies outside the vocabulary"
+        if not all(map(math.isfinite, _list_logprobs(generation))):
+            return "a reported log-probability is not a finite number"
+        if not whole and not tail and generation.finish != "stop":
+            return "the output is empty: not even a first token"
+        return ""
 
     def _write_text(
         self, request: Request, generation: Generation, ids: tuple[int, ...]
@@ -295,6 +321,12 @@ class Session:
 def as_integers(ids: Iterable[Any]) -> tuple[int, ...]:
     """Return token ids of any integer type (numpy's, torch's) as plain ones. Raises TypeError."""
     return tuple(operator.index(i) for i in ids)
+
+
+def _list_logprobs(generation: Generation) -> Iterator[float]:
+    for entry in generation.logprobs or ():
+        yield entry.logprob
+        yield from (value for _, value in entry.top)
 
 
 def set_tap(decoder: Any, tap: Any) -> None:
