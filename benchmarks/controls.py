@@ -1,9 +1,13 @@
 """How often lossless decoders do not pass: hundreds of control runs on tiny random models.
 
     python -m benchmarks.controls --json FILE --runs 200 [--seed 0]
+    python -m benchmarks.controls --json FILE --model embedded:smollm2-135m-instruct
+    python -m benchmarks.controls --json FILE --join FILE ...
 
 Each run draws a model, a dtype, an evalset and a control, decodes both arms, and is judged on the
 path of a real run with the default criteria (task accuracy within a tenth, as in gate.toml).
+With ``--model``: kinds of controls, once each, on that model and the evalset of gate.toml; the
+baseline is decoded once.
 """
 
 from __future__ import annotations
@@ -13,22 +17,27 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from benchmarks.arms import World, collect_outputs, fault_table, judge_outputs, narrow_table
+from benchmarks.arms import (
+    Outputs,
+    World,
+    collect_outputs,
+    fault_table,
+    judge_outputs,
+    narrow_table,
+)
+from benchmarks.control_rows import NOT_PASSED, RunRow, describe, read_rows, summarise
 from benchmarks.detection import TASK_MARGIN
 from benchmarks.tiny import Part, Shape, write_evalset, write_model
-from gate.config import Config, ModelConfig, RunConfig
+from gate.config import Config, ModelConfig, RunConfig, load_project
 from gate.decoders.session import Session
 from gate.measures.paired import Paired
-from gate.measures.stats import clopper_pearson
-from gate.records import Claim, Decision, Outcome, Record
+from gate.records import Claim, Decision, Record
 
 SHAPES = (
     Shape(),
@@ -63,7 +72,17 @@ SPECULATIVE_EVERY = 20
 """One run in so many draws with noise of its own, on thousands of sampled tokens."""
 CONFORMANCE_EVERY = 3
 SKIPPED = "benchmark: every third run and all in bfloat16 send it"
-NOT_PASSED = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.ERROR)
+
+
+TRAINED: dict[str, dict[str, object]] = {
+    "lookahead": {"kind": "lookahead"},
+    "lookahead, prompt n-grams": {"kind": "lookahead", "prompt_ngrams": True},
+    "width": narrow_table("baseline", 3, noise="position_keyed"),
+    "tie-last": fault_table("tie-last", noise="position_keyed"),
+    "baseline": fault_table("baseline", noise="position_keyed"),
+    "random pool": fault_table("random-pool", noise="position_keyed"),
+}
+"""Runs on a trained model."""
 
 
 class Drawn(Record, frozen=True, kw_only=True):
@@ -79,21 +98,6 @@ class Drawn(Record, frozen=True, kw_only=True):
     seed: int
     batch: int
     has_conformance: bool
-
-
-class RunRow(Record, frozen=True, kw_only=True):
-    """How one run ended. n_forks: outputs that differ; n_ties: decisions inside the noise band."""
-
-    n: int
-    kind: str
-    shape: int
-    dtype: str
-    outcome: str
-    n_forks: int
-    n_ties: int
-    bound_nat: float
-    reasons: tuple[str, ...]
-    seconds: float
 
 
 def draw_run(n: int, seed: int) -> Drawn:
@@ -159,11 +163,32 @@ def run_one(drawn: Drawn, folder: Path, sessions: dict[tuple[int, str], Session]
     outputs = collect_outputs(world, drawn.table)
     sessions[key] = outputs.session
     decision = judge_outputs(outputs)
+    return describe_run(outputs, decision, began, n=drawn.n, kind=drawn.kind, shape=drawn.shape)
+
+
+def run_trained(model: str) -> Iterator[RunRow]:
+    """Yield a row per kind of control on a trained model, with the project's own gate.toml."""
+    project = load_project(Path("gate.toml"))
+    chosen = msgspec.structs.replace(project.config.model, id=model)
+    config = msgspec.structs.replace(project.config, model=chosen)
+    world = World(folder=project.folder, config=config)
+    for n, (kind, table) in enumerate(TRAINED.items()):
+        began = time.perf_counter()
+        claim: Claim = "control" if kind in IDLE else "lossless"
+        outputs = collect_outputs(world, table, claim=claim)
+        decision = judge_outputs(outputs)
+        yield describe_run(outputs, decision, began, n=n, kind=kind, shape=-1)
+
+
+def describe_run(
+    outputs: Outputs, decision: Decision, began: float, *, n: int, kind: str, shape: int
+) -> RunRow:
+    """Return a judged run as a row. began: on the clock of time.perf_counter."""
     return RunRow(
-        n=drawn.n,
-        kind=drawn.kind,
-        shape=drawn.shape,
-        dtype=drawn.dtype,
+        n=n,
+        kind=kind,
+        shape=shape,
+        dtype=outputs.plan.project.config.model.dtype,
         outcome=decision.outcome.value,
         n_forks=count_forks(outputs.paired),
         n_ties=count_ties(outputs.paired),
@@ -220,33 +245,6 @@ def list_reasons(decision: Decision) -> tuple[str, ...]:
     return tuple(reasons) or ((decision.reason,) if decision.outcome in NOT_PASSED else ())
 
 
-def summarise(rows: Sequence[RunRow]) -> dict[str, Any]:
-    """Return shares with exact bounds, over all runs and by kind and dtype."""
-    rounded = [row for row in rows if row.dtype != "float32"]
-    groups: dict[str, list[RunRow]] = {"all": list(rows)}
-    for row in rows:
-        groups.setdefault(row.dtype, []).append(row)
-        groups.setdefault(row.kind, []).append(row)
-    return {
-        "runs": len(rows),
-        "bfloat16_runs": len(rounded),
-        "bfloat16_runs_with_forks_or_ties": sum(row.n_forks + row.n_ties > 0 for row in rounded),
-        "groups": {name: share_outcomes(found) for name, found in groups.items()},
-    }
-
-
-def share_outcomes(rows: Sequence[RunRow]) -> dict[str, Any]:
-    """Return how many runs did not pass, and a 95% upper bound of their rate."""
-    counts = Counter(row.outcome for row in rows)
-    found: dict[str, Any] = {"runs": len(rows)}
-    for outcome in NOT_PASSED:
-        k = counts[outcome.value]
-        share = clopper_pearson(k, len(rows), 0.95, "upper")
-        found[f"false_{outcome.value.lower()}"] = k
-        found[f"{outcome.value.lower()}_upper_95"] = round(share.interval[1] or 1.0, 5)
-    return found
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; 1 where a lossless control failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.controls", description=__doc__)
@@ -254,13 +252,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", help="a trained model, instead of tiny random ones")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="earlier results, as one")
     arguments = parser.parse_args(argv)
     began, rows = time.perf_counter(), []
-    with tempfile.TemporaryDirectory() as name:
-        numbers = range(arguments.first, arguments.first + arguments.runs)
-        for row in run_all(numbers, arguments.seed, Path(name)):
-            rows.append(row)
-            print(describe(row), flush=True)
+    for row in read_rows(arguments.join) if arguments.join else run_chosen(arguments):
+        rows.append(row)
+        print(describe(row), flush=True)
     summary = summarise(rows)
     for group, shares in summary["groups"].items():
         print(group, *(f"{key}={value}" for key, value in shares.items()))
@@ -273,11 +271,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(summary["groups"]["all"]["false_fail"] > 0)
 
 
-def describe(row: RunRow) -> str:
-    """Return a run as a line for a terminal."""
-    line = f"{row.n:4} {row.kind:26} {row.shape} {row.dtype:9} {row.outcome:13}"
-    line += f" forks={row.n_forks} ties={row.n_ties} {row.seconds} s"
-    return "\n     ".join([line, *row.reasons])
+def run_chosen(arguments: argparse.Namespace) -> Iterator[RunRow]:
+    """Yield the rows that the command line asks for."""
+    if arguments.model:
+        yield from run_trained(arguments.model)
+        return
+    numbers = range(arguments.first, arguments.first + arguments.runs)
+    with tempfile.TemporaryDirectory() as name:
+        yield from run_all(numbers, arguments.seed, Path(name))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from gate.decoders.autoregressive import AutoregressiveDecoder
 from gate.decoders.drafting import Drafts
 from gate.decoders.options import AutoregressiveOptions
 from gate.decoders.sampling import Law
+from gate.errors import RunError
 from gate.noise import mix_int
 from gate.records import NoiseBound, Request, Sampling
 from gate.referee import Referee
@@ -38,6 +39,8 @@ def measure_noise(
     model: LoadedModel, referee: Referee, requests: Sequence[Request], n_rows: int
 ) -> NoiseBound:
     """Return the bound from greedy decoding of ``requests`` (token-id prompts).
+
+    Raises RunError where the model cannot decode them.
 
     Repeats of a request count once: decoded greedily they are one output. In 16 bits the outputs
     are as long as LEAST_POSITIONS asks for.
@@ -124,6 +127,12 @@ def _gap_changes(
     found = _Changes()
     prompts = {request.id: request.prompt for request in requests}
     for generation in decoder.generate(requests):
+        if generation.error:
+            msg = (
+                f"the noise bound cannot be measured: plain decoding of {generation.request_id!r} "
+                f"failed with: {generation.error}"
+            )
+            raise RunError(msg)
         ids = generation.token_ids or ()
         with torch.inference_mode():
             rows = referee.logits(prompts[generation.request_id], ids)  # type: ignore[arg-type]
