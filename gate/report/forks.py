@@ -68,8 +68,8 @@ def _write_text(text: str) -> str:
 def _write_card(fork: Fork, room: int, *, opened: bool) -> ForkCard:
     baseline, candidate = _compare_tails(fork, room // 5)
     return ForkCard(
-        kind=fork.kind,
-        kind_meaning=describe_fork(fork.kind),
+        kind=to_line(fork.kind, 40),
+        kind_meaning=to_line(describe_fork(fork.kind), 120),
         request_id=to_line(fork.request_id, 80),
         task=to_line(fork.task, 80),
         request_class=to_line(fork.request_class, 80),

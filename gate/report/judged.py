@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gate.export.outcomes import sort_verdicts, stops_release
+from gate.export.text import to_line
 from gate.report.numbers import (
     NOT_MEASURED,
     format_apart,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gate.records import Comparison, Criterion, Decision, Estimate, Verdict
 
 COUNT_UNITS = frozenset({"count", "1"})  # units of the arms; their rate has the measure's
+LABEL_CHARACTERS = 32
 Limits = tuple[float | None, float | None]
 
 
@@ -233,7 +235,7 @@ def _read_margin(criterion: Criterion) -> float:
 
 def _write_on_axis(value: float, comparison: Comparison) -> str:
     write = format_difference if is_signed(comparison) else format_number
-    return write(value, read_unit(comparison))
+    return to_line(write(value, read_unit(comparison)), LABEL_CHARACTERS)
 
 
 def _write_method(comparison: Comparison | None) -> str:

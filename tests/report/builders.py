@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from gate.records import Decision, Outcome, Waiver
+from gate.records import Alternative, Comparison, Decision, Outcome, TokenView, Waiver
 from tests.report.parts import (
+    CLASSES,
     make_acceptance,
     make_certificate,
     make_criteria,
     make_divergence,
+    make_estimate,
     make_exercised,
     make_fork,
     make_guard,
@@ -145,3 +149,69 @@ def make_baseline_defect() -> Decision:
 
 
 FACTORIES = (make_pass, make_fail, make_inconclusive, make_error, make_baseline_defect)
+
+
+def make_full() -> Decision:
+    """Return a failing decision that has something in every section and every drawing."""
+    rows = [[8 * k, 60, 1e-7 * (k + 1), 1e-6 * (k + 1)] for k in range(20)]
+    ladder: dict[str, object] = {"p50": 1e-8, "p90": 1e-7, "p99": 2e-6, "max": 4e-4}
+    along = {**ladder, "along": rows, "baseline_along": rows, "baseline_ladder": ladder}
+    places: dict[str, object] = {"by_position": [[100, 80], [100, 40], [60, 9]]}
+    times = {
+        "baseline": [0.1 * k for k in range(1, 30)],
+        "candidate": [0.07 * k for k in range(1, 30)],
+    }
+    fork = msgspec.structs.replace(
+        make_fork("unexplained", 9),
+        tokens_baseline=(" twelve", " red", " apples", "."),
+        tokens_candidate=(" eleven", " green", " apples", "."),
+        alternatives=(Alternative(token=TokenView(token_id=1, text=" twelve"), behind_nat=0.0),),
+    )
+    extra = (
+        _add_detail(make_divergence(), along),
+        *(_add_detail(make_acceptance(name, 90), places) for name in ("all", *CLASSES)),
+        *(_add_detail(make_ratio(name, 0.8), {"quantiles": times}) for name in ("all", *CLASSES)),
+        Comparison(measure="error_rate", unit="share", baseline=0.0, candidate=0.02, n_dropped=2,
+                   drop_reasons={"candidate failed": 2}),
+        Comparison(measure="conformance", unit="count", candidate=1, difference=make_estimate(),
+                   detail={"failures": [{"request_id": "stop-1", "arm": "candidate", "what": "stop",
+                                         "expected": "ends at END", "came": "went on"}]}),
+    )  # fmt: skip
+    old = make_fail()
+    rest = [one for one in old.comparisons if one.measure not in {one.measure for one in extra}]
+    fault = {"id": "relaxed acceptance", "strength": 0.8, "result": "caught", "by": "flip rate"}
+    return msgspec.structs.replace(
+        old,
+        comparisons=(*rest, *extra),
+        forks=(*old.forks, fork),
+        sensitivity=(fault,),
+        surface={"hash": "sha256:" + "cd" * 32},
+    )
+
+
+def _add_detail(comparison: Comparison, detail: Mapping[str, object]) -> Comparison:
+    return msgspec.structs.replace(comparison, detail={**comparison.detail, **detail})
+
+
+def make_large() -> Decision:
+    """Return the decision of 5,000 requests in ten classes: 812 forks, of which it holds 500."""
+    full, words = make_full(), "the quick brown fox jumps over the lazy dog and runs away " * 40
+    names = [f"class_{k}" for k in range(10)]
+    tokens = tuple(f" {word}" for word in words.split()[:25])
+    fork = msgspec.structs.replace(
+        make_fork("tie"), prompt=words[:2000], before=words[:140], tokens_baseline=tokens,
+        tokens_candidate=tokens[::-1], alternatives=full.forks[-1].alternatives * 5)  # fmt: skip
+    forks = tuple(
+        msgspec.structs.replace(fork, request_id=f"task/{k}", request_class=names[k % 10])
+        for k in range(500)
+    )
+    flips = [{"request_id": f"r{k}", "baseline_label": "ok", "candidate_label": "loop",
+              "baseline_text": words, "candidate_text": words} for k in range(50)]  # fmt: skip
+    more = (
+        Comparison(measure="forks", unit="count", candidate=812, detail={"n_pairs": 5000}),
+        *(make_task(name, -0.001, 0.01, 500) for name in names),
+        *(make_ratio(name, 0.8) for name in names),
+        *(Comparison(measure="guard_flips", group=name, unit="share", detail={"flipped": flips})
+          for name in ("degeneration", "length", "refusal")),
+    )  # fmt: skip
+    return msgspec.structs.replace(full, forks=forks, comparisons=(*full.comparisons, *more))
