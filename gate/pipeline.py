@@ -19,6 +19,7 @@ from gate.decision import describe_arms, error_decision, judge, open_decision
 from gate.decoders.base import load_object
 from gate.errors import GateError
 from gate.export.junit import render_junit
+from gate.export.redact import redact
 from gate.export.summary import render_summary
 from gate.float32 import add_float32
 from gate.measures.acceptance import compare_acceptance
@@ -44,6 +45,7 @@ from gate.report.html import render_html
 from gate.store import (
     RunStore,
     StoredPlan,
+    encode_record,
     point_latest,
     seal,
     unfinished_decision,
@@ -173,6 +175,13 @@ def publish(store: RunStore, decision: Decision) -> None:
     store.write("decision.json", seal(decision))
     write_atomically(store.folder / "finished", b"")
     point_latest(store.folder.parent, store.run_id)
+
+
+def render_redacted(folder: Path, decision: Decision) -> None:
+    """Write the same files, decision.json included, without prompts, outputs and messages."""
+    shared = seal(redact(decision))
+    render(folder, shared)
+    write_atomically(folder / "decision.json", encode_record(shared))
 
 
 def render(folder: Path, decision: Decision) -> None:

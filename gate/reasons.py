@@ -9,6 +9,8 @@ from gate.measures.power import required_n_to_decide
 from gate.records import Comparison, Criterion, Outcome, Verdict
 
 Detail = Mapping[str, object]
+MOST_OFTEN = ", most often with: "
+"""Ahead of a message that is not ours, up to the end of the sentence."""
 SHOWN_ERROR = 200  # characters of an error in a reason
 
 
@@ -117,7 +119,7 @@ def _errors(_: Criterion, comparison: Comparison) -> str:
     if not isinstance(errors, dict) or not errors:
         return sentence
     commonest = " ".join(str(max(errors, key=lambda name: errors[name])).split())
-    return f"{sentence}, most often with: {commonest[:SHOWN_ERROR]}"
+    return f"{sentence}{MOST_OFTEN}{commonest[:SHOWN_ERROR]}"
 
 
 def _pairs(criterion: Criterion, comparison: Comparison) -> str:

@@ -91,7 +91,7 @@ class RunStore:
 
     def write(self, name: str, value: object) -> None:
         """Write a JSON file of the run, atomically."""
-        write_atomically(self.folder / name, msgspec.json.format(ENCODER.encode(value), indent=1))
+        write_atomically(self.folder / name, encode_record(value))
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """Read a JSON file of the run; None where it does not exist. Raises RunError."""
@@ -125,6 +125,11 @@ def _try_lock(stream: IO[str]) -> bool:
             time.sleep(0.05)
         else:
             return True
+
+
+def encode_record(value: object) -> bytes:
+    """Return a record as the JSON text of its file."""
+    return msgspec.json.format(ENCODER.encode(value), indent=1)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

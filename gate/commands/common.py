@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gate.records import Outcome
 
+REDACTED = "redacted"
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 4, Outcome.ERROR: 5}
 
 
@@ -20,6 +21,15 @@ def reports_folder(arguments: argparse.Namespace) -> Path:
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """Add --quiet."""
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def add_redact(parser: argparse.ArgumentParser) -> None:
+    """Add --redact."""
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="write a copy without prompts, outputs and messages, in the run's folder redacted/",
+    )
 
 
 def now() -> dt.datetime:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gate.commands.common import now
+from gate.commands.common import REDACTED, add_redact, now
 
 SUMMARY = "render report, summary and JUnit again from a decision"
 EXPIRED = 3
@@ -15,18 +15,23 @@ EXPIRED = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("run", type=Path, help="a run's folder, for example reports/latest")
+    add_redact(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Render again, without models. Returns 3 for a decision that no longer stands."""
     from gate.export.validity import explain_expiry  # noqa: PLC0415
-    from gate.pipeline import render  # noqa: PLC0415
+    from gate.pipeline import render, render_redacted  # noqa: PLC0415
     from gate.store import read_decision  # noqa: PLC0415
 
     decision = read_decision(arguments.run)
     folder: Path = arguments.run if arguments.run.is_dir() else arguments.run.parent
-    target = folder if arguments.out is None else arguments.out
-    render(target, decision)
+    if arguments.redact:
+        target = arguments.out or folder / REDACTED
+        render_redacted(target, decision)
+    else:
+        target = arguments.out or folder
+        render(target, decision)
     print(f"{decision.outcome}: {decision.reason}")
     print(f"report: {target / 'report.html'}")
     expired = explain_expiry(decision, now())
