@@ -170,6 +170,13 @@ def load_project(path: Path) -> Project:
     return Project(config=config, path=path.resolve(), folder=folder, root=find_root(folder))
 
 
+def without_timing(project: Project) -> Project:
+    """Return the project with no timing prompts: nothing is measured of the gain."""
+    run = msgspec.structs.replace(project.config.run, timing_per_class=0)
+    config = msgspec.structs.replace(project.config, run=run)
+    return msgspec.structs.replace(project, config=config)
+
+
 def find_root(folder: Path) -> Path:
     """Return the nearest folder upwards that is a repository or Python project, else ``folder``."""
     for candidate in (folder, *folder.parents):

@@ -58,12 +58,18 @@ def resolve(
 class Session:
     """A loaded model serving both arms, one after the other."""
 
-    def __init__(self, resolved: ResolvedModel, config: ModelConfig, folder: Path) -> None:
-        """Load the model. ``folder``: where python decoders are imported from."""
+    def __init__(
+        self,
+        resolved: ResolvedModel,
+        config: ModelConfig,
+        folder: Path,
+        model: LoadedModel | None = None,
+    ) -> None:
+        """Load the model, unless one is given. ``folder``: where python decoders are imported."""
         self.resolved = resolved
         self._config = config
         self._folder = folder
-        self.model: LoadedModel = load_model(resolved, config.dtype, config.device)
+        self.model = model or load_model(resolved, config.dtype, config.device)
         self.referee = Referee(self.model)
         self._checksum = self.checksum()
         self._float32: Session | None = None

@@ -1,57 +1,17 @@
-"""The pytest plugin, run by pytest on decisions written here."""
+"""--gate-decision: one item per verdict, and one for the decision."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import entry_points
 
 import msgspec
 import pytest
 
-from gate.records import SCHEMA, Decision, Outcome, Verdict
+from gate.records import SCHEMA, Verdict
+from tests.export.builders import make_decision, make_verdict
+from tests.plugin.running import run_on
 
 pytest_plugins = ("pytester",)
-
-
-@pytest.fixture(autouse=True)
-def only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the other plugins of this environment: the inner runs are ten times faster."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "gate.plugin")
-
-
-def make_verdict(
-    outcome: str, criterion: str = "token certificate", *, blocking: bool = True
-) -> Verdict:
-    return Verdict(
-        criterion=criterion,
-        group="all",
-        outcome=Outcome(outcome),
-        blocking=blocking,
-        reason=f"{criterion} came to {outcome}",
-    )
-
-
-def make_decision(outcome: str, *verdicts: Verdict, schema: int = SCHEMA) -> Decision:
-    return Decision(
-        schema=schema,
-        outcome=Outcome(outcome),
-        content=Outcome(outcome),
-        gain=Outcome.NOT_JUDGED,
-        claim="lossless",
-        purpose="content",
-        reason=f"the decision is {outcome}",
-        verdicts=verdicts,
-        created_at="2026-11-30T00:00:00Z",
-        expires_at="2027-02-28T00:00:00Z",
-    )
-
-
-def run_on(pytester: pytest.Pytester, decision: Decision, *arguments: str) -> pytest.RunResult:
-    path = pytester.path / "decision.json"
-    path.write_bytes(msgspec.json.encode(decision))
-    return pytester.runpytest("--gate-decision", str(path), *arguments)
 
 
 def test_installing_the_gate_installs_the_plugin() -> None:
@@ -131,18 +91,8 @@ def test_a_pass_without_evidence_fails(
     pytester: pytest.Pytester, verdicts: tuple[Verdict, ...]
 ) -> None:
     result = run_on(pytester, make_decision("PASS", *verdicts))
-    result.stdout.fnmatch_lines(["no evidence: it says PASS, and no blocking criterion was judged"])
+    result.stdout.fnmatch_lines(["no evidence: it says PASS, and no blocking criterion passed (*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-
-
-@pytest.mark.parametrize("selection", [("-k", "nothing_else"), ("-m", "slow")])
-def test_selecting_tests_does_not_deselect_the_decision(
-    pytester: pytest.Pytester, selection: tuple[str, str]
-) -> None:
-    pytester.makeini("[pytest]\nmarkers = slow")
-    pytester.makepyfile("def test_mine(): pass")
-    result = run_on(pytester, make_decision("FAIL", make_verdict("FAIL")), *selection)
-    result.assert_outcomes(failed=2, deselected=1)
 
 
 def test_the_decision_runs_beside_the_users_tests(pytester: pytest.Pytester) -> None:
@@ -200,10 +150,53 @@ def test_terminal_escapes_in_a_reason_are_shown_not_obeyed(pytester: pytest.Pyte
     result.stdout.fnmatch_lines([r"*red \x1b[[]31m text*"])
 
 
-def test_loading_the_plugin_imports_nothing_heavy() -> None:
-    heavy = ("jinja2", "lm_eval", "msgspec", "numpy", "scipy", "torch", "transformers")
-    code = f"import sys, gate.plugin; print(*(set({heavy}) & set(sys.modules)))"
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+@pytest.mark.parametrize(
+    ("expires_at", "named"),
+    [
+        ("2026-01-01T00:00:00Z", "*it expired at 2026-01-01T00:00:00*run the gate again*"),
+        ("soon", "*'soon' is not a time*"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["fail", "warn", "skip"])
+def test_an_expired_decision_fails_whatever_it_says(
+    pytester: pytest.Pytester, expires_at: str, named: str, mode: str
+) -> None:
+    decision = make_decision("PASS", make_verdict("PASS"), expires_at=expires_at)
+    result = run_on(pytester, decision, f"--gate-inconclusive={mode}")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([named])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [("PASS", "FAIL"), ("PASS", "INCONCLUSIVE"), ("INCONCLUSIVE", "FAIL"), ("PASS", "ERROR")],
+)
+@pytest.mark.parametrize("mode", ["fail", "warn", "skip"])
+def test_a_decision_that_contradicts_its_verdicts_never_passes(
+    pytester: pytest.Pytester, outcome: str, verdict: str, mode: str
+) -> None:
+    decision = make_decision(outcome, make_verdict("PASS"), make_verdict(verdict, "termination"))
+    result = run_on(pytester, decision, f"--gate-inconclusive={mode}", "-k", "no_verdict")
+    found = result.parseoutcomes()
+    assert found.get("failed", 0) + found.get("errors", 0) == 1
+
+
+def test_two_verdicts_of_one_name_are_two_items(pytester: pytest.Pytester) -> None:
+    decision = make_decision("FAIL", make_verdict("PASS"), make_verdict("FAIL"))
+    result = run_on(pytester, decision, "-v")
+    result.stdout.fnmatch_lines(
+        ["*::token certificate[[]all] PASSED*", "*::#2 token certificate[[]all] FAILED*"]
     )
-    assert done.stdout.strip() == ""
+
+
+def test_names_from_a_file_stay_on_one_line(pytester: pytest.Pytester) -> None:
+    verdict = make_verdict("PASS", "a::b\nc\x1b[31m")
+    result = run_on(pytester, make_decision("PASS", verdict), "-v")
+    assert "\x1b" not in result.stdout.str()
+    result.stdout.fnmatch_lines([r"decision.json::a: :b\nc\x1b[[]31m[[]all] PASSED*"])
+
+
+def test_a_run_and_a_decision_at_once_are_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--gate-decision", "a.json", "--gate-config", "gate.toml")
+    result.stderr.fnmatch_lines(["ERROR: *name one of the two"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
