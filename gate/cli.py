@@ -19,6 +19,7 @@ DESCRIPTION = """\
 Run the same prompts through a baseline and a candidate decoder and decide whether the
 decoding change may ship.
 
+  gate init                    write what a first gate needs into a repository
   gate run                     run the gate described by gate.toml
   gate report reports/latest   render a run's report again, without models
   gate surface, gate check     before a deployment: does the decision cover what is deployed?
