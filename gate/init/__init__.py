@@ -40,7 +40,8 @@ class Plan(NamedTuple):
 def plan_files(folder: Path, kind: Kind, requirement: str, *, with_github: bool) -> Plan:
     """Return the files of a first gate. requirement: what the nox session installs.
 
-    Raises UsageError where this version has no such decoder."""
+    Raises UsageError where this version has no such decoder.
+    """
     if kind not in REGISTRY:
         msg = f"--decoder {kind}: this version has no such decoder; choose lookahead or python"
         raise UsageError(msg)

@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import datasets
-import jinja2
 import msgspec
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from lm_eval import utils as harness
 from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
@@ -27,6 +25,7 @@ from lm_eval.tasks import TaskManager
 from gate.errors import RunError, UsageError
 from gate.evalset import Evalset, map_classes
 from gate.evalset_files import Document, GenerationKwargs, TimingPrompt
+from gate.measures.sandbox import BoundedEnvironment
 from gate.measures.task_deltas import TaskScore
 from gate.records import Generation, Request, Sampling
 
@@ -34,16 +33,7 @@ Texts = Mapping[str, str | tuple[str, ...]]
 """Request id -> what the decoder returned; one text per repeat where a task repeats."""
 
 
-def _make_sandbox() -> ImmutableSandboxedEnvironment:
-    """lm-eval's template environment, without the way from a template to Python."""
-    sandbox = ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    sandbox.filters.update(harness.env.filters)
-    return sandbox
-
-
-harness.env = _make_sandbox()
+harness.env = BoundedEnvironment(harness.env.filters)
 logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
@@ -59,8 +49,7 @@ def plan_requests(evalset: Evalset, seed: int, eos_ids: Sequence[int] = ()) -> l
     classes = map_classes(evalset.spec)
     planned = []
     for name, task in _load_tasks(evalset, list(evalset.tasks)).items():
-        with _quiet():
-            task.build_all_requests(rank=0, world_size=1)
+        _build_requests(evalset, name, task)
         for instance in task.instances:
             request = _make_request(instance, classes[name], seed, eos_ids)
             planned += [
@@ -68,6 +57,18 @@ def plan_requests(evalset: Evalset, seed: int, eos_ids: Sequence[int] = ()) -> l
                 for repeat in range(instance.repeats)
             ]
     return planned
+
+
+def _build_requests(evalset: Evalset, name: str, task: Any) -> None:
+    """Let lm-eval render a task's templates. Raises UsageError where one cannot be rendered."""
+    try:
+        with _quiet():
+            task.build_all_requests(rank=0, world_size=1)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        msg = f"{evalset.folder}: the templates of {name!r} cannot be rendered ({reason}); correct "
+        msg += "its YAML, or its rows"
+        raise UsageError(msg) from error
 
 
 def _make_request(
