@@ -23,6 +23,7 @@ decoding change may ship.
   gate run                     run the gate described by gate.toml
   gate report reports/latest   render a run's report again, without models
   gate surface, gate check     before a deployment: does the decision cover what is deployed?
+  gate evalset check           say what an evalset can show, before a run
   gate doctor                  check this machine and configuration before a run
 """
 EPILOG = """\

@@ -82,7 +82,12 @@ def load_evalset(project: Project, key: str, value: str) -> Evalset:
 
     Raises UsageError: one sentence with the file, the line or key path, and the next step.
     """
-    folder, files = find_evalset(project, key, value), Files()
+    return read_evalset(find_evalset(project, key, value))
+
+
+def read_evalset(folder: Path) -> Evalset:
+    """Read an evalset's folder. Raises UsageError as ``load_evalset`` does."""
+    files = Files()
     spec = read_toml(folder, files, EvalsetSpec)
     check_spec(folder / "evalset.toml", spec)
     read = _read_tasks(folder, files)

@@ -6,6 +6,7 @@ what to do next. Each file is read once and kept, so that what is hashed is what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
@@ -69,6 +70,15 @@ class GenerationKwargs(Record, frozen=True, kw_only=True):
             raise ValueError(msg)
 
 
+def _check_pattern(what: str, pattern: object) -> None:
+    """Refuse now what scoring would find only after everything was decoded."""
+    try:
+        re.compile(str(pattern))
+    except re.error as error:
+        msg = f"{what} {pattern!r} is no regular expression: {error}"
+        raise ValueError(msg) from error
+
+
 class Filter(Record, frozen=True, kw_only=True):
     """A named pipeline of lm-eval filters that ends in one answer per document."""
 
@@ -80,6 +90,8 @@ class Filter(Record, frozen=True, kw_only=True):
         if not self.filter or self.filter[-1].get("function") != "take_first":
             msg = f"filter {self.name!r} must end in take_first"
             raise ValueError(msg)
+        for step in self.filter:
+            _check_pattern(f"regex_pattern of filter {self.name!r}", step.get("regex_pattern", ""))
 
 
 class Metric(Record, frozen=True, kw_only=True):
@@ -98,6 +110,8 @@ class Metric(Record, frozen=True, kw_only=True):
         if not self.higher_is_better:
             msg = "higher_is_better must be true"
             raise ValueError(msg)
+        for pattern in self.regexes_to_ignore:
+            _check_pattern("regexes_to_ignore", pattern)
 
 
 class TaskFile(Record, frozen=True, kw_only=True):
