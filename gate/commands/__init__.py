@@ -4,5 +4,15 @@ A module has SUMMARY, ``add_arguments(parser)`` and ``execute(arguments)``, whic
 exit code. It imports what it needs inside ``execute``: ``--help`` stays fast.
 """
 
-COMMANDS = ("init", "run", "report", "selftest", "evalset", "doctor", "surface", "check")
+COMMANDS = (
+    "init",
+    "run",
+    "report",
+    "index",
+    "selftest",
+    "evalset",
+    "doctor",
+    "surface",
+    "check",
+)
 """In the order of ``gate --help``."""

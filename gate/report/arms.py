@@ -32,7 +32,7 @@ def list_facts(decision: Decision) -> tuple[PairRow, ...]:
 
 def list_provenance(decision: Decision) -> tuple[PairRow, ...]:
     """Return every recorded fact of both arms, those that differ first."""
-    baseline, candidate = (flatten(_read_arm(decision, arm)) for arm in ("baseline", "candidate"))
+    baseline, candidate = (flatten(read_arm(decision, arm)) for arm in ("baseline", "candidate"))
     names = sorted({*baseline, *candidate})
     rows = [
         _make_row(name, baseline.get(name), candidate.get(name), name.split(".")[0] == "decoder")
@@ -43,12 +43,13 @@ def list_provenance(decision: Decision) -> tuple[PairRow, ...]:
 
 def _write_fact(decision: Decision, name: str, paths: tuple[tuple[str, ...], ...]) -> PairRow:
     baseline, candidate = (
-        _read_first(_read_arm(decision, arm), paths) for arm in ("baseline", "candidate")
+        _read_first(read_arm(decision, arm), paths) for arm in ("baseline", "candidate")
     )
     return _make_row(name, baseline, candidate, name in DECODER_FACTS)
 
 
-def _read_arm(decision: Decision, arm: str) -> object:
+def read_arm(decision: Decision, arm: str) -> object:
+    """Return what is recorded about one arm."""
     return decision.provenance.get(arm, {})
 
 

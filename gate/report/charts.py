@@ -73,6 +73,7 @@ def draw_lines(
         dots_size=2,
         show_dots=longest <= MANY,
         x_labels=None if x_labels is None else list(x_labels),
+        range=_choose_range([y for _, points in kept for _, y in points]),
         x_title=x_title,
         y_title=y_title,
         x_value_formatter=write_x,
@@ -88,6 +89,13 @@ def _keep(points: Iterable[Point], is_logarithmic: bool) -> list[Point]:  # noqa
     least = LEAST if is_logarithmic else -LARGEST
     held = [(x, y) for x, y in points if abs(x) < LARGEST and least <= y < LARGEST]
     return [(x, math.log10(y)) for x, y in held] if is_logarithmic else held
+
+
+def _choose_range(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return an axis for values that are all the same, which have no range of their own."""
+    low, high = min(values), max(values)
+    pad = abs(low) / 10 or 1.0
+    return (low - pad, high + pad) if low == high else None
 
 
 def _serialise(root: Element, words: str) -> Markup:

@@ -28,17 +28,21 @@ def render_html(decision: Decision) -> str:
 
     Errors: RunError where an outcome is unknown.
     """
+    return render_page("report.html.j2", page=make_page(decision), width=WIDTH)
+
+
+def render_page(template: str, **values: object) -> str:
+    """Return a template of ours with ``values``, our style and script and their hashes."""
     style, script = _read_asset("report.css"), _read_asset("report.js")
     return (
         _make_environment()
-        .get_template("report.html.j2")
+        .get_template(template)
         .render(
-            page=make_page(decision),
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             style_hash=_hash_source(style),
             script_hash=_hash_source(script),
-            width=WIDTH,
+            **values,
         )
     )
 
