@@ -69,5 +69,9 @@ def _add_problem(case: Element, outcome: Outcome, reason: str) -> None:
 def _add_counts(element: Element, of: Element | None = None) -> None:
     cases = list((element if of is None else of).iter("testcase"))
     element.set("tests", str(len(cases)))
-    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+    element.set("time", "0")  # readers add the times up
+    kinds = [("failures", "failure"), ("errors", "error")]
+    if of is None:  # Jenkins' schema knows no "skipped" of all suites together
+        kinds.append(("skipped", "skipped"))
+    for attribute, tag in kinds:
         element.set(attribute, str(sum(case.find(tag) is not None for case in cases)))

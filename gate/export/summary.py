@@ -6,6 +6,7 @@ to a page, close the table or draw a heading in somebody's pull request.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from gate.export.text import show_spaces, to_line
 from gate.records import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gate.records import Decision, Fork, Verdict
 
@@ -26,6 +27,9 @@ MARKS = {
     Outcome.NOT_JUDGED: "⚪",
 }
 N_FORKS = 5
+# GitHub refuses a comment above 65,536 characters. Each part has its own share of that, so that
+# a thousand verdicts do not push the first screen out: what is left out is counted.
+NOTES_BUDGET, STOPPING_BUDGET, OTHERS_BUDGET = 10_000, 20_000, 14_000
 _PUNCTUATION = re.compile(r"([\\`*_\[\]()!|~$#]|^[-+=]|:(?=[\w+-]+:)|(?<=^\d)[.)])")
 # Renderers link these after markdown is done, so a backslash does not stop them.
 _LINKED = re.compile(r"@|(?<=#)|(?<=www)|(?<=:)(?=//)|(?<=[Gg][Hh]-)")
@@ -78,15 +82,46 @@ def _write_earlier(decision: Decision) -> str:
 
 
 def _write_notes(notes: tuple[str, ...]) -> str:
-    lines = [f"- {escape_markdown(note)}" for note in notes]
-    return "\n".join(("**Limits of this run**", "", *lines)) if lines else ""
+    if not notes:
+        return ""
+    lines = _fit([f"- {escape_markdown(note)}" for note in notes], NOTES_BUDGET)
+    left_out = [f"- and {len(notes) - len(lines)} more"] if len(lines) < len(notes) else []
+    return "\n".join(("**Limits of this run**", "", *lines, *left_out))
 
 
 def _write_verdicts(verdicts: tuple[Verdict, ...]) -> str:
+    """What stops the release, open; everything else folded away."""
     if not verdicts:
         return "**No criterion was judged.** No evidence is never a pass."
-    rows = (_write_verdict(verdict) for verdict in verdicts)
-    return _write_table(("Outcome", "Criterion", "Group", "Reason"), rows)
+    stopping = [verdict for verdict in verdicts if stops_release(verdict)]
+    others = [verdict for verdict in verdicts if not stops_release(verdict)]
+    parts = []
+    if stopping:
+        parts.append(_tabulate(stopping, STOPPING_BUDGET))
+    if others:
+        n_passed = sum(verdict.outcome == Outcome.PASS for verdict in others)
+        title = f"{n_passed} passed, {len(others) - n_passed} that do not stop the release"
+        table = _tabulate(others, OTHERS_BUDGET)
+        parts.append(f"<details><summary>{title}</summary>\n\n{table}\n\n</details>")
+    return "\n\n".join(parts)
+
+
+def _tabulate(verdicts: Sequence[Verdict], budget: int) -> str:
+    rows = [" | ".join(_write_verdict(verdict)) for verdict in verdicts]
+    kept = _fit(rows, budget)
+    table = _write_table(("Outcome", "Criterion", "Group", "Reason"), ((row,) for row in kept))
+    left_out = len(rows) - len(kept)
+    return f"{table}\n\nand {left_out} more, in report.html" if left_out else table
+
+
+def _fit(lines: list[str], budget: int) -> list[str]:
+    """Return the first lines that fit into ``budget`` characters, at least one."""
+    sizes = itertools.accumulate(len(line) + 8 for line in lines)
+    return [
+        line
+        for n, (line, size) in enumerate(zip(lines, sizes, strict=True))
+        if size <= budget or not n
+    ]
 
 
 def _write_verdict(verdict: Verdict) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ def test_there_is_a_testcase_per_verdict_and_one_for_the_decision() -> None:
     suite = root[0]
     counts = {name: suite.attrib[name] for name in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": "8", "failures": "3", "errors": "0", "skipped": "1"}
+    counts.pop("skipped")  # Jenkins' schema has it for a suite only
     assert counts.items() <= root.attrib.items()
 
 
@@ -108,3 +109,27 @@ def test_hostile_text_in_every_field_stays_xml(text: str) -> None:
 @given(TEXTS)
 def test_any_text_in_every_field_stays_xml(text: str) -> None:
     assert count_elements(render_junit(poison(make_fail(), text))) == N_ELEMENTS
+
+
+SUITE = {"name", "tests", "failures", "errors", "time"}
+KNOWN = {
+    "testsuites": (SUITE, ["testsuite"]),
+    "testsuite": (SUITE | {"skipped"}, ["properties", "testcase"]),
+    "properties": (set(), ["property"]),
+    "property": ({"name", "value"}, []),
+    "testcase": ({"name", "classname", "time"}, ["failure", "error", "skipped"]),
+    "failure": ({"type", "message"}, []),
+    "error": ({"type", "message"}, []),
+    "skipped": ({"message"}, []),
+}
+"""What GitHub's, GitLab's and Jenkins' readers all take: attributes, and children in order."""
+
+
+@pytest.mark.parametrize("decision", [make_fail(), make_pass(), make_error()])
+def test_the_document_holds_what_every_reader_takes(decision: Decision) -> None:
+    for element in parse(render_junit(decision)).iter():
+        attributes, children = KNOWN[element.tag]
+        places = [children.index(child.tag) for child in element]
+        assert set(element.attrib) == attributes
+        assert places == sorted(places)
+        assert all(element.get(name, "0").isdigit() for name in SUITE - {"name"})

@@ -19,6 +19,7 @@ from tests.report.hostile import HOSTILE, TEXTS, poison
 
 RENDERER = MarkdownIt("gfm-like", {"linkify": False})
 OURS = {"h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+FOLDED = {"details", "summary"}
 
 
 def count_rows(summary: str) -> int:
@@ -33,8 +34,11 @@ def read_tags(summary: str) -> set[str]:
 
 
 def check_inert(summary: str) -> None:
-    assert read_tags(summary) <= OURS
+    assert read_tags(summary) <= OURS | FOLDED
     assert not re.search(r"@\w|#\d|://|www\.|GH-\d", summary)
+    for ours in ("<details><summary>", "</summary>", "</details>"):
+        assert summary.count(ours) <= 1
+        summary = summary.replace(ours, "")
     assert "<" not in summary.replace("&lt;", "")
     summary.encode()
 
@@ -45,6 +49,34 @@ def test_hostile_text_in_every_field_stays_text(text: str) -> None:
     check_inert(summary)
     assert count_rows(summary) == N_ROWS
     assert len(summary) < 60_000  # GitHub refuses a comment above 65,536 characters
+
+
+def test_a_thousand_long_verdicts_fit_into_a_comment_and_are_counted() -> None:
+    decision = make_fail()
+    failed = next(v for v in decision.verdicts if v.outcome is Outcome.FAIL)
+    passed = next(v for v in decision.verdicts if v.outcome is Outcome.PASS)
+    many = [
+        msgspec.structs.replace(one, group=f"g{n}", reason="<&>*" * 1000)
+        for n in range(500)
+        for one in (failed, passed)
+    ]
+    notes = tuple("<&>*" * 1000 for _ in range(500))
+    long = msgspec.structs.replace(
+        decision, verdicts=tuple(many), notes=notes, reason="<&>*" * 1000
+    )
+    summary = render_summary(long)
+    check_inert(summary)
+    assert len(summary) < 65_536
+    assert len(summary.encode()) < 2**20
+    assert summary.count(" more, in report.html") == 2
+    assert re.search(r"^- and \d+ more$", summary, re.MULTILINE)
+
+
+def test_what_does_not_stop_the_release_is_folded_away() -> None:
+    before, after = render_summary(make_fail()).split("<details>")
+    assert "❌ FAIL |" in before
+    assert "✅ PASS |" not in before.split("Purpose |")[1].split("\n\n", 1)[1]
+    assert "✅ PASS |" in after
 
 
 @settings(max_examples=100, deadline=None)
