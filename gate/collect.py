@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,15 +126,11 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
         size,
         plan.project.config.run.memory_gib,
     )
-    batches = tuple(batch for part in (conformance, tasks) for batch in _split(part, size))
+    batches = tuple(batch for part in (conformance, tasks) for batch in session.split(part, size))
     timing = tuple(tuple(session.tokenise(r) for r in block) for block in plan.timing)
     fixed = msgspec.structs.replace(stored, batches=batches, timing=timing)
     store.write("plan.json", fixed)
     return fixed
-
-
-def _split(requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
-    return [tuple(requests[at : at + size]) for at in range(0, len(requests), size)]
 
 
 def _calibrate(
@@ -173,7 +169,7 @@ def _collect_arm(
     name: str,
     progress: Progress,
 ) -> tuple[Arm, Any]:
-    decoder = session.open_arm(plan.specs[name])
+    decoder = session.open_arm(plan.specs[name], name)
     results: list[BatchResult] = []
     with progress.bar(f"{name}: content", sum(len(batch) for batch in stored.batches)) as advance:
         for n, batch in enumerate(stored.batches):

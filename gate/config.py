@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -16,9 +17,12 @@ ROOT_MARKERS = (".git", "pyproject.toml")
 
 
 class ModelConfig(Record, frozen=True, kw_only=True):
-    """Which model both arms run. ``trust_remote_code`` runs code from the model's repository."""
+    """Which model both arms run. ``trust_remote_code`` runs code from the model's repository.
 
-    id: str
+    id empty, as where [model] is left out: no arm runs a model here.
+    """
+
+    id: str = ""
     dtype: str = "float32"
     device: str = "auto"
     trust_remote_code: bool = False
@@ -49,6 +53,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     allow_differences: tuple[AllowedDifference, ...] = ()
     allow_unknown_acceptance: str = ""
     acceptance_reference: str = ""  # what the approved candidate took, per request
+    servers: Literal["in_turn", "side_by_side"] = "in_turn"  # that the gate starts
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     repeat_requests: int = 8  # sent to both arms again, in other company and at another width
     float32_share: float = 1.0  # of each request class, run in float32 too where dtype is another
@@ -113,9 +118,9 @@ class Config(Record, frozen=True, kw_only=True):
 
     schema: int
     evalset: str
-    model: ModelConfig
     baseline: dict[str, object]
     candidate: dict[str, object]
+    model: ModelConfig = ModelConfig()
     claim: Claim = "lossless"
     purpose: Purpose = "content"
     seed: int = 0

@@ -178,7 +178,9 @@ def _without_evidence(
         return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allowed[criterion.measure]}"
     if criterion.measure in OPTIONAL or not criterion.blocking:
         return Outcome.NOT_JUDGED, f"not judged: {note}"
-    if criterion.measure.startswith("baseline_") and criterion.groups != FLOAT32:
+    is_unscored = comparison is not None and bool(comparison.detail.get("n_unscored"))
+    is_fixed = criterion.groups != FLOAT32 and not is_unscored
+    if criterion.measure.startswith("baseline_") and is_fixed:
         return Outcome.ERROR, f"the baseline cannot be judged: {note}"
     return Outcome.INCONCLUSIVE, f"no evidence: {note}"
 

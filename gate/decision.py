@@ -67,16 +67,19 @@ def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, d
         "seed": plan.project.config.seed,
         "noise_bound": msgspec.to_builtins(collected.bound),
     }
-    return {
-        arm: {
-            **shared,
-            "decoder": {
-                **msgspec.to_builtins(plan.specs[arm]),
-                **(plan.parts[arm] or {"source_sha256": "this package"}),
-            },
-        }
-        for arm in ARMS
+    return {arm: _describe_arm(plan, arm, shared, session.describe_arm(arm)) for arm in ARMS}
+
+
+def _describe_arm(
+    plan: Plan, arm: str, shared: dict[str, object], own: dict[str, Any]
+) -> dict[str, object]:
+    """Return an arm's provenance; what stands under ``decoder`` may differ between the arms."""
+    decoder = {
+        **msgspec.to_builtins(plan.specs[arm]),
+        **(plan.parts[arm] or {"source_sha256": "this package"}),
+        **own.get("decoder", {}),
     }
+    return {**shared, **own, "decoder": decoder}
 
 
 def judge(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from gate.measures.acceptance_drop import compare_drop
 from gate.measures.band import compare_band
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
+from gate.measures.exercise import compare_exercise
 from gate.measures.float32 import compare_float32
 from gate.measures.forks import compare_forks, find_forks
 from gate.measures.guards import compare_errors, compare_guards
@@ -36,8 +38,8 @@ from gate.measures.sampling import compare_sampling
 from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
 from gate.measures.termination import compare_termination
-from gate.measures.tokens import compare_certificates, compare_exercise, compare_rates
-from gate.plan import ARMS, SESSION, TASKS, Plan, make_plan, prompt_text
+from gate.measures.tokens import compare_certificates, compare_rates
+from gate.plan import ARMS, TASKS, Plan, make_plan, prompt_text
 from gate.progress import Progress
 from gate.records import Comparison, Decision, Generation, Request
 from gate.repeats import add_repeats
@@ -86,9 +88,23 @@ def _run_locked(
 def _run_planned(
     plan: Plan, store: RunStore, stored: StoredPlan, opening: Decision, progress: Progress
 ) -> Decision:
-    session = load_object(f"{SESSION}:Session")(
-        plan.resolved, plan.project.config.model, plan.project.folder
+    session = load_object(f"{plan.session}:open_session")(
+        plan.resolved, plan.project, plan.specs, store.folder
     )
+    try:
+        return _run_in_session(plan, store, stored, opening, progress, session)
+    finally:
+        session.close()
+
+
+def _run_in_session(
+    plan: Plan,
+    store: RunStore,
+    stored: StoredPlan,
+    opening: Decision,
+    progress: Progress,
+    session: Any,
+) -> Decision:
     collected = collect(plan, store, stored, session, progress)
     collected = add_repeats(plan, store, session, collected, progress)
     collected = add_float32(plan, store, session, collected, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,13 @@ import msgspec
 
 from gate.config import Project, resolve_inside
 from gate.conformance import Row, load_conformance
-from gate.decoders.base import OWN_ENGINE, inspect_parts, load_object, read_spec
+from gate.decoders.base import (
+    OWN_ENGINE,
+    inspect_parts,
+    is_remote,
+    load_object,
+    read_spec,
+)
 from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
@@ -24,6 +30,7 @@ from gate.records import Criterion, DecoderSpec, Request
 
 ARMS = ("baseline", "candidate")
 SESSION = "gate.decoders.session"
+REMOTE_SESSION = "gate.decoders.remote"
 TASKS = "gate.measures.tasks"
 
 
@@ -42,6 +49,7 @@ class Plan:
     fingerprint: str
     parts: dict[str, dict[str, str]]  # by arm: what its decoder is made of beyond this package
     reference: AcceptanceReference | None = None
+    session: str = SESSION  # the module whose open_session() serves both arms
 
     @property
     def sources(self) -> dict[str, str]:
@@ -57,6 +65,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     """Check everything that can be checked without running. Raises UsageError."""
     config = project.config
     specs = {arm: read_spec(arm, getattr(config, arm)) for arm in ARMS}
+    session = choose_session(specs, config.model.id)
     defaults = default_criteria(
         config.claim,
         config.purpose,
@@ -76,7 +85,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     _check_groups(criteria, evalset)
     for arm, spec in specs.items():
         check_offered(arm, spec.unsupported, [*requests, *(r for block in timing for r in block)])
-    resolved = load_object(f"{SESSION}:resolve")(
+    resolved = load_object(f"{session}:resolve")(
         config.model, project.folder, specs.values(), progress.say
     )
     parts = {arm: inspect_parts(specs[arm], project.folder, resolved) for arm in ARMS}
@@ -100,7 +109,30 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         fingerprint=hash_json(msgspec.to_builtins(marks)),
         parts=parts,
         reference=_read_reference(project, evalset),
+        session=session,
     )
+
+
+def choose_session(specs: Mapping[str, DecoderSpec], model: str) -> str:
+    """Return the module of the session that the arms need. Raises UsageError.
+
+    Arms that all run elsewhere need no model here, and their run imports no torch.
+    """
+    local = [arm for arm, spec in specs.items() if not is_remote(spec)]
+    if not local:
+        return REMOTE_SESSION
+    if len(local) < len(specs):
+        other = next(arm for arm in specs if arm not in local)
+        msg = (
+            f"{local[0]}.kind = {specs[local[0]].kind!r} runs here and {other}.kind = "
+            f"{specs[other].kind!r} elsewhere; a comparison across runtimes would judge the "
+            "runtimes, so choose both of one sort"
+        )
+        raise UsageError(msg)
+    if not model:
+        msg = f"[model] id is missing; {local[0]}.kind = {specs[local[0]].kind!r} runs a model here"
+        raise UsageError(msg)
+    return SESSION
 
 
 def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:

@@ -23,7 +23,15 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from gate.errors import RunError, UsageError
-from gate.records import Decision, Generation, Outcome, Record, Request, TokenScores
+from gate.records import (
+    Decision,
+    DraftCount,
+    Generation,
+    Outcome,
+    Record,
+    Request,
+    TokenScores,
+)
 
 T = TypeVar("T")
 ENCODER = msgspec.json.Encoder(enc_hook=str)
@@ -39,11 +47,15 @@ class Fault(Record, frozen=True, kw_only=True):
 
 
 class BatchResult(Record, frozen=True, kw_only=True):
-    """Everything one batch gave in one arm."""
+    """Everything one batch gave in one arm.
+
+    faults: by "request id#repeat". drafts: counted by the server over the whole batch.
+    """
 
     generations: tuple[Generation, ...]
     scores: tuple[TokenScores, ...] = ()
-    faults: dict[str, tuple[Fault, ...]] = {}  # "request id#repeat" -> faults
+    faults: dict[str, tuple[Fault, ...]] = {}
+    drafts: DraftCount | None = None
 
 
 class StoredPlan(Record, frozen=True, kw_only=True):

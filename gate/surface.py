@@ -12,7 +12,7 @@ import msgspec
 
 from gate.decoders.base import load_object
 from gate.errors import UsageError
-from gate.plan import Plan
+from gate.plan import SESSION, Plan
 from gate.provenance import hash_engine, make_surface
 from gate.records import SCHEMA, Record
 from gate.store import ENCODER, write_atomically
@@ -37,7 +37,8 @@ def describe_surface(plan: Plan) -> Surface:
         **msgspec.to_builtins(spec),
         "source_sha256": plan.sources.get("candidate") or hash_engine(),
     }
-    model: Values = load_object(f"{RUNTIME}:describe_model")(
+    source = RUNTIME if plan.session == SESSION else plan.session
+    model: Values = load_object(f"{source}:describe_model")(
         plan.resolved, plan.project.config.model
     )
     values = {**model, "decoder": decoder}

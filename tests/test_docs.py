@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gate import config, defaults
-from gate.decoders import base, options
+from gate.decoders import base, endpoint_options, options
 from gate.records import Criterion
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +24,8 @@ RECORDS = (
     options.AutoregressiveOptions,
     options.LookaheadOptions,
     options.PythonOptions,
+    endpoint_options.EndpointOptions,
+    endpoint_options.ServerOptions,
 )
 
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gate.decoders import options as kinds
+from gate.decoders.endpoint_options import EndpointOptions
 from gate.errors import UsageError
 from gate.offers import read_unsupported
-from gate.records import DecoderSpec, Generation, Request, TokenScores
+from gate.records import DecoderSpec, Generation, Noise, Request, TokenScores
 
 Tap = Callable[[Request, int, Any], None]
 """Called as ``tap(request, position, law)`` with the law (decoders/sampling.Law) of each token."""
@@ -49,23 +50,35 @@ class Kind(NamedTuple):
     target: called as ``(model, options)``, with the folder of gate.toml behind where
     ``takes_folder``. inspect: a function ``(spec, folder, resolved) -> dict`` that is called before
     a run exists; it returns a hash per part that the decoder is made of, or raises UsageError.
+    is_remote: it runs elsewhere, so that no model is loaded here for it.
     """
 
     target: str
     options: type[msgspec.Struct]
     takes_folder: bool = False
     inspect: str = ""
+    noise: Noise = "position_keyed"
+    is_remote: bool = False
 
 
 REGISTRY: dict[str, Kind] = {
     "autoregressive": Kind(
         "gate.decoders.autoregressive:AutoregressiveDecoder", kinds.AutoregressiveOptions
     ),
+    "endpoint": Kind(
+        "gate.decoders.endpoint:EndpointDecoder",
+        EndpointOptions,
+        noise="own",
+        is_remote=True,
+    ),
     "lookahead": Kind("gate.decoders.lookahead:LookaheadDecoder", kinds.LookaheadOptions),
-    "prompt_lookup": Kind("gate.decoders.assisted:PromptLookupDecoder", kinds.PromptLookupOptions),
+    "prompt_lookup": Kind(
+        "gate.decoders.assisted:PromptLookupDecoder", kinds.PromptLookupOptions, noise="own"
+    ),
     "assisted": Kind(
         "gate.decoders.assisted:open_assisted",
         kinds.AssistedOptions,
+        noise="own",
         takes_folder=True,
         inspect="gate.decoders.assisted:inspect_draft",
     ),
@@ -75,9 +88,14 @@ REGISTRY: dict[str, Kind] = {
         inspect="gate.decoders.python:inspect_target",
     ),
 }
+
+
+def is_remote(spec: DecoderSpec) -> bool:
+    """Whether a decoder runs elsewhere."""
+    return REGISTRY[spec.kind].is_remote
+
+
 OWN_ENGINE = frozenset({"autoregressive", "lookahead"})
-OWN_NOISE = frozenset({"assisted", "prompt_lookup"})
-"""Kinds whose sampled output is judged by its distribution."""
 
 
 def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
@@ -102,7 +120,7 @@ def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
     return DecoderSpec(
         kind=str(kind),
         options=msgspec.to_builtins(checked),
-        noise="own" if kind in OWN_NOISE else "position_keyed",
+        noise=REGISTRY[str(kind)].noise,
         unsupported=unsupported,
     )
 

@@ -9,14 +9,14 @@ import hashlib
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 
-from gate.config import ModelConfig
+from gate.config import ModelConfig, Project
 from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
@@ -55,6 +55,17 @@ def resolve(
     return resolved
 
 
+def open_session(
+    resolved: ResolvedModel,
+    project: Project,
+    specs: Mapping[str, DecoderSpec],
+    run_folder: Path,
+) -> Session:
+    """Return the session of a run."""
+    del specs, run_folder  # what a session of servers needs (decoders/remote.py)
+    return Session(resolved, project.config.model, project.folder)
+
+
 class Session:
     """A loaded model serving both arms, one after the other."""
 
@@ -82,7 +93,10 @@ class Session:
             self._float32 = Session(self.resolved, config, self._folder)
         return self._float32
 
-    def open_arm(self, spec: DecoderSpec) -> Decoder:
+    def close(self) -> None:
+        """Nothing was started that would have to be stopped."""
+
+    def open_arm(self, spec: DecoderSpec, arm: str = "") -> Decoder:  # noqa: ARG002
         """Make the decoder of an arm."""
         return create(spec, self.model, self._folder)
 
@@ -152,6 +166,10 @@ class Session:
     ) -> int:
         """Return the largest batch that fits the memory budget. Raises RunError."""
         return fit_batch(self.model, requests, n_rows, batch, budget_gib)
+
+    def split(self, requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
+        """Cut into batches."""
+        return [tuple(requests[at : at + size]) for at in range(0, len(requests), size)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids as users see it."""
@@ -317,6 +335,11 @@ class Session:
             "threads": torch.get_num_threads(),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
         }
+
+    def describe_arm(self, arm: str) -> dict[str, object]:
+        """Provenance of an arm: nothing beyond what both share."""
+        del arm
+        return {}
 
     @property
     def template_sha256(self) -> str:

@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 
 from gate.measures.bounds import bound_each_side
+from gate.measures.exercise import count_tokens
 from gate.measures.means import ratio_of_means
 from gate.measures.paired import Arm, Key, Paired
-from gate.records import Comparison, Estimate, Generation, Step
+from gate.records import Comparison, DraftCount, Estimate, Generation, Step
 
 MAX_POSITIONS = 16
 
@@ -79,12 +80,45 @@ def _read_arm(arm: Arm, keys: Iterable[Key]) -> tuple[Counter[str], list[_Work],
             continue
         steps = _list_steps(arm.generations[key])
         if not steps:
-            n_unknown += 1
+            drafts = _read_drafts(arm.generations[key])
+            n_unknown += drafts is None
+            works += [_total(drafts, [arm.generations[key]])] if drafts else []
         elif not all(_is_possible(step) for step in steps):
             lost["impossible counts in the trace"] += 1
         else:
             works.append(_add_up(steps))
-    return lost, works, n_unknown
+    batches = _read_batches(arm, set(keys))
+    n_counted = sum(n for n, _ in batches)
+    return lost, [*works, *(work for _, work in batches)], max(0, n_unknown - n_counted)
+
+
+def _read_batches(arm: Arm, keys: set[Key]) -> list[tuple[int, _Work]]:
+    """Return the number of requests, and the work, of each batch that a server counted."""
+    return [
+        (len(batch), _total(drafts, [arm.generations[key] for key in batch]))
+        for batch, drafts in arm.counted
+        if keys.issuperset(batch) and drafts.n_drafted is not None
+    ]
+
+
+def _read_drafts(generation: Generation) -> DraftCount | None:
+    drafts = generation.trace.drafts if generation.trace else None
+    return drafts if drafts and drafts.n_drafted is not None else None
+
+
+def _total(drafts: DraftCount, outputs: Sequence[Generation]) -> _Work:
+    """Return the work behind totals: each verification emits a token beside those it accepts."""
+    emitted = sum(count_tokens(one) for one in outputs)
+    drafted, accepted = drafts.n_drafted or 0, drafts.n_accepted
+    return _Work(
+        accepted=accepted,
+        drafted=drafted,
+        forwards=max(0, emitted - accepted),
+        emitted=emitted,
+        rows=max(0, emitted - accepted) + drafted,
+        draft_s=0.0,
+        wall_s=0.0,
+    )
 
 
 def count_by_position(arm: Arm, keys: Iterable[Key]) -> list[list[int]]:

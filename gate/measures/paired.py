@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, TokenScores
+from gate.records import (
+    DecoderSpec,
+    DraftCount,
+    Generation,
+    NoiseBound,
+    Request,
+    TokenScores,
+)
 from gate.store import BatchResult, Fault, key_text
 
 Key = tuple[str, int]
@@ -14,12 +21,16 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One arm's outputs. ``faults``: what was wrong with ends and reports, per output."""
+    """One arm's outputs. ``faults``: what was wrong with ends and reports, per output.
+
+    counted: what a server counted over a batch: its requests, and their drafts.
+    """
 
     spec: DecoderSpec
     generations: Mapping[Key, Generation]
     scores: Mapping[Key, TokenScores]
     faults: Mapping[Key, tuple[Fault, ...]] = field(default_factory=dict)
+    counted: tuple[tuple[tuple[Key, ...], DraftCount], ...] = ()
 
     def failed(self, key: Key) -> bool:
         """Whether the arm has no output for a request."""
@@ -41,6 +52,11 @@ def make_arm(spec: DecoderSpec, results: Sequence[BatchResult]) -> Arm:
         generations={(g.request_id, g.repeat): g for result in results for g in result.generations},
         scores={(s.request_id, s.repeat): s for result in results for s in result.scores},
         faults=faults,
+        counted=tuple(
+            (tuple((g.request_id, g.repeat) for g in result.generations), result.drafts)
+            for result in results
+            if result.drafts is not None
+        ),
     )
 
 

@@ -15,8 +15,8 @@ def find_end_faults(paired: Paired, arm: Arm, key: Key) -> list[Fault]:
     faults = list(arm.faults.get(key, ()))
     request, generation, scores = paired.requests[key], arm.generations[key], arm.scores.get(key)
     ids = generation.token_ids or ()
-    if generation.finish == "eos" and ids and ids[-1] not in request.eos_ids:
-        regret = scores.eos_regret if scores else None
+    if generation.finish == "eos" and ids and scores and ids[-1] not in request.eos_ids:
+        regret = scores.eos_regret
         if regret is None or regret > 3 * paired.bound.bound:
             faults.append(
                 Fault(kind="ended_without_eos", message="ended where the model would have gone on")
@@ -25,6 +25,7 @@ def find_end_faults(paired: Paired, arm: Arm, key: Key) -> list[Fault]:
     if (
         other is not None
         and generation.finish == "stop"
+        and generation.token_ids is not None
         and not generation.tail_ids
         and not other.failed(key)
     ):

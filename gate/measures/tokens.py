@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from gate.measures.diagnosis import Defect, describe
@@ -19,8 +18,6 @@ from gate.measures.resampling import two_rate_permutation
 from gate.measures.stats import clopper_pearson
 from gate.records import (
     Comparison,
-    Estimate,
-    Generation,
     NoiseBound,
     Request,
     TokenScores,
@@ -214,73 +211,3 @@ def _counts_above(paired: Paired, above: float) -> Iterator[tuple[int, int, int,
             sum(r > above for r in c.regret),
             len(c.regret),
         )
-
-
-def adds_up(generation: Generation) -> bool:
-    """Whether a trace's counts can be true of the output it came with.
-
-    Accepted tokens are drafted and emitted ones, and the steps emit the output: the token of
-    the prefill may be left out, and the last step may reach past the end.
-    """
-    steps = generation.trace.steps if generation.trace else ()
-    if any(s.n_accepted > min(s.n_drafted, s.n_emitted) or s.n_accepted < 0 for s in steps):
-        return False
-    if generation.token_ids is None:
-        return True
-    n = len(generation.token_ids) + len(generation.tail_ids)
-    total = sum(s.n_emitted for s in steps)
-    return total - steps[-1].n_emitted <= n <= total + 1
-
-
-def compare_exercise(paired: Paired) -> list[Comparison]:
-    """Return the measure exercised: drafts the candidate had accepted, and where."""
-    detail, n_known = _count_exercise(paired)
-    base = Comparison(measure="exercised", unit="count", detail=detail)
-    if n_known == 0:
-        note = "the candidate does not say how many drafts it accepted"
-        return [msgspec.structs.replace(base, note=note)]
-    total = float(str(detail["accepted"]))
-    counted = Estimate(
-        statistic=total,
-        interval=(total, total),
-        confidence_level=1.0,
-        n=n_known,
-        method="count",
-    )
-    return [
-        msgspec.structs.replace(
-            base,
-            direction="higher_is_better",
-            baseline=0.0,
-            candidate=total,
-            difference=counted,
-        )
-    ]
-
-
-def _count_exercise(paired: Paired) -> tuple[dict[str, object], int]:
-    """Return what was accepted, and of how many requests the steps are known."""
-    by_class: dict[str, int] = {}
-    n_requests = n_known = n_drafted = n_wrong = 0
-    for key, request in paired.requests.items():
-        by_class.setdefault(request.request_class, 0)
-        generation = paired.candidate.generations.get(key)
-        if generation is None or generation.trace is None or not generation.trace.steps:
-            continue
-        n_known += 1
-        if not adds_up(generation):
-            n_wrong += 1
-            continue
-        accepted = sum(step.n_accepted for step in generation.trace.steps)
-        n_drafted += sum(step.n_drafted for step in generation.trace.steps)
-        n_requests += accepted > 0
-        by_class[request.request_class] += accepted
-    detail: dict[str, object] = {
-        "accepted": sum(by_class.values()),
-        "requests": n_requests,
-        "by_class": by_class,
-        "drafted": n_drafted,
-        "n_not_adding_up": n_wrong,
-        "unknown": n_known == 0,
-    }
-    return detail, n_known

@@ -18,6 +18,7 @@ from gate.records.base import (
 )
 from gate.records.generations import (
     Chunk,
+    DraftCount,
     Generation,
     Step,
     TokenLogprob,
@@ -50,6 +51,7 @@ __all__ = [
     "Decision",
     "DecoderSpec",
     "Direction",
+    "DraftCount",
     "Estimate",
     "Finish",
     "Fork",

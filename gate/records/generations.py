@@ -31,8 +31,21 @@ class Chunk(Record, frozen=True, kw_only=True):
     at_s: float = 0.0
 
 
+class DraftCount(Record, frozen=True, kw_only=True):
+    """Draft tokens verified and committed, in total: of a decoder that tells no single steps.
+
+    n_drafted None: not told.
+    """
+
+    n_drafted: int | None
+    n_accepted: int
+
+
 class Trace(Record, frozen=True, kw_only=True):
-    """Timing and acceptance of one generation. ``steps`` empty: the decoder does not say."""
+    """Timing and acceptance of one generation.
+
+    ``steps`` empty: the decoder does not tell them; ``drafts`` may still hold their totals.
+    """
 
     ttft_s: float | None = None
     total_s: float | None = None
@@ -40,6 +53,7 @@ class Trace(Record, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     steps: tuple[Step, ...] = ()
     chunks: tuple[Chunk, ...] = ()
+    drafts: DraftCount | None = None
 
 
 class Usage(Record, frozen=True, kw_only=True):
@@ -63,7 +77,8 @@ class Generation(Record, frozen=True, kw_only=True):
     ``token_ids`` holds the output, an ending EOS included. At ``finish = "stop"``
     text and ids end before the stop string; ``tail_ids`` are the tokens decoded and
     cut off (they complete the stop string), so that the referee can check the stop.
-    ``text`` left empty is detokenised by the pipeline.
+    ``text`` left empty is detokenised by the pipeline. ``retries``: why each earlier attempt
+    of a server's failed; it was repeated whole.
     """
 
     request_id: str
@@ -77,6 +92,7 @@ class Generation(Record, frozen=True, kw_only=True):
     usage: Usage | None = None
     trace: Trace | None = None
     error: str | None = None
+    retries: tuple[str, ...] = ()
 
 
 class TokenScores(Record, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gate.measures.exercise import adds_up, compare_exercise
 from gate.measures.paired import Arm, Paired
-from gate.measures.tokens import adds_up, compare_exercise
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, Step, Trace
 
 BOUND = NoiseBound(

@@ -1,0 +1,104 @@
+"""A request as the JSON body that a server's profile understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.endpoint_profiles import Profile
+from gate.records import Request, prompt_ids
+
+SEEDS = 2**31
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+Texts = Mapping[tuple[int, ...], str]
+"""Token ids -> the text they were made from."""
+
+
+def choose_path(request: Request, options: EndpointOptions) -> str:
+    """Return the API that a request goes to: messages to chat, text and token ids to the other."""
+    if options.api != "auto":
+        return CHAT if options.api == "chat" else COMPLETIONS
+    is_chat = bool(request.prompt) and isinstance(request.prompt[0], dict)
+    return CHAT if is_chat else COMPLETIONS
+
+
+def make_body(
+    request: Request, options: EndpointOptions, profile: Profile, model: str, texts: Texts
+) -> dict[str, object]:
+    """Return the body; what the profile has no name for is left out (see name_unsent)."""
+    path = choose_path(request, options)
+    prompt = {"messages": _as_messages(request)} if path == CHAT else {"prompt": _as_text(request)}
+    body: dict[str, object] = {
+        "model": model,
+        **prompt,
+        "max_tokens": request.max_tokens,
+        "temperature": request.sampling.temperature,
+        **profile.neutral,
+        **profile.extra,
+        **_name_options(request, profile, texts),
+        **_ask_logprobs(request, options, profile, path),
+    }
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.stream or options.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body | options.extra_body
+
+
+def _as_messages(request: Request) -> list[Any]:
+    if isinstance(request.prompt, str):
+        return [{"role": "user", "content": request.prompt}]
+    return list(request.prompt)
+
+
+def _as_text(request: Request) -> object:
+    ids = prompt_ids(request)
+    if ids or isinstance(request.prompt, str):
+        return list(ids) or request.prompt
+    messages: Any = request.prompt
+    return "\n\n".join(message["content"] for message in messages)
+
+
+def _name_options(request: Request, profile: Profile, texts: Texts) -> dict[str, object]:
+    """Options that differ from their neutral value, under the server's names."""
+    sampling = request.sampling
+    values: dict[str, object] = {
+        "top_k": sampling.top_k if sampling.top_k > 0 else None,
+        "top_p": sampling.top_p if sampling.top_p < 1 else None,
+        "min_p": sampling.min_p or None,
+        "repetition_penalty": (
+            None if sampling.repetition_penalty == 1 else sampling.repetition_penalty
+        ),
+        "presence_penalty": sampling.presence_penalty or None,
+        "frequency_penalty": sampling.frequency_penalty or None,
+        "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()} or None,
+        "bad_words": [texts.get(word, "") for word in sampling.bad_words] or None,
+        "seed": find_seed(request),
+        "min_tokens": request.min_tokens or None,
+        "stop_token_ids": list(request.eos_ids) or None,
+        "response_format": request.response_format,
+    }
+    return {
+        profile.names[name]: value
+        for name, value in values.items()
+        if value is not None and name in profile.names
+    }
+
+
+def find_seed(request: Request) -> int | None:
+    """Return the seed to send: repeats of a request are independent draws, so each has its own."""
+    sampling = request.sampling
+    if sampling.seed is None or not sampling.temperature:
+        return None
+    return (sampling.seed + request.repeat) % SEEDS
+
+
+def _ask_logprobs(
+    request: Request, options: EndpointOptions, profile: Profile, path: str
+) -> dict[str, object]:
+    n = max(options.top_logprobs, -1 if request.n_logprobs is None else request.n_logprobs)
+    if n < 0 or "logprobs" not in profile.names:
+        return {}
+    n = max(n, 1)  # some servers read 0 as none
+    return {"logprobs": True, "top_logprobs": n} if path == CHAT else {"logprobs": n}

@@ -1,0 +1,274 @@
+"""HTTP to one server: what is sent at once, how long it may take, and what is tried again.
+
+    attempt fails        is tried again
+    connection refused, reset, late, or lost inside an answer or stream yes
+    408, 429, 500, 502, 503, 504, 529 (Retry-After is honoured)         yes
+    any other status, a redirect, a body too large, an answer that      no
+    is not what was asked for, a time-out
+
+A time-out is not tried again: a server that hangs is not helped by a second request. Each
+attempt is whole; nothing of a broken one is kept. Secrets never enter a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+import aiohttp
+import msgspec
+
+from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.server import redact
+from gate.errors import RunError
+
+T = TypeVar("T")
+RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
+ERROR_BYTES = 4096
+MESSAGE_LENGTH = 300
+LONGEST_WAIT_S = 60.0
+OK = 200
+DRAIN_S = 0.5
+DRAIN_BYTES = 1024
+HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+
+
+class AttemptError(Exception):
+    """One attempt failed. wait_s: what the server asked to wait. is_final: not tried again."""
+
+    def __init__(self, message: str, *, is_final: bool, wait_s: float | None = None) -> None:
+        """``message``: one sentence for a person."""
+        super().__init__(message)
+        self.is_final = is_final
+        self.wait_s = wait_s
+
+
+class Call(NamedTuple):
+    """A request to a server. path: below the base address. body: JSON, None for GET.
+
+    with_key: send the API key; no, where the address is another server's.
+    """
+
+    path: str
+    body: Mapping[str, object] | None = None
+    with_key: bool = True
+
+
+class Outcome(NamedTuple):
+    """What a call came to: a value, or the error of its last attempt; why earlier ones failed."""
+
+    value: object
+    error: str | None
+    retries: tuple[str, ...]
+
+
+Reader = Callable[["Body"], Awaitable[object]]
+"""Reads an answer's body; raises AttemptError, or ValueError where it makes no sense."""
+
+
+class Body:
+    """The body of an answer with status 200, read piece by piece within its limit."""
+
+    def __init__(self, response: aiohttp.ClientResponse, limit: int, sent_at: float) -> None:
+        """limit: bytes."""
+        self._response = response
+        self._limit = limit
+        self.sent_at = sent_at
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield what arrives. Raises AttemptError beyond the limit."""
+        n_bytes = 0
+        async for piece in self._response.content.iter_any():
+            n_bytes += len(piece)
+            if n_bytes > self._limit:
+                msg = f"the answer is larger than {self._limit / 1024**2:g} MiB (max_body_mib)"
+                raise AttemptError(msg, is_final=True)
+            yield piece
+
+    async def drain(self) -> None:
+        """Read what little may follow a finished stream, so that the connection can be kept."""
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._response.content.read(DRAIN_BYTES)
+
+    async def whole(self) -> bytes:
+        """Return all of it."""
+        return b"".join([piece async for piece in self.pieces()])
+
+
+class Client:
+    """Connections to one server, with an event loop of their own."""
+
+    def __init__(
+        self,
+        options: EndpointOptions,
+        key: str,
+        find_crash: Callable[[], str],
+        rng: random.Random,
+    ) -> None:
+        """Connect to nothing yet. find_crash: says how the server ended, empty while it runs."""
+        self._options = options
+        self._secrets = (key,) if key else ()
+        self._key_header = {"Authorization": f"Bearer {key}"} if key else {}
+        self._find_crash = find_crash
+        self._rng = rng
+        self._runner: asyncio.Runner | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._resume_at = 0.0  # monotonic: a server that said 429 is left alone until then
+
+    def redact(self, text: str) -> str:
+        """Return a text without the key, cut to a sentence's length."""
+        return redact(text, self._secrets)[:MESSAGE_LENGTH]
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run asynchronous work to its end."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def main() -> T:
+            return await work()
+
+        return self._runner.run(main())
+
+    def close(self) -> None:
+        """Close all connections."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        if self._session is not None:
+            runner.run(self._session.close())
+            self._session = None
+        runner.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            options = self._options
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=options.concurrency),
+                timeout=aiohttp.ClientTimeout(
+                    total=options.total_timeout_s,
+                    sock_connect=options.connect_timeout_s,
+                    sock_read=options.read_timeout_s,
+                ),
+                headers=HEADERS,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def call_each(self, base: str, calls: Sequence[tuple[Call, Reader]]) -> list[Outcome]:
+        """Make all calls, no more than ``concurrency`` at once."""
+        places = asyncio.Semaphore(self._options.concurrency)
+
+        async def make(call: Call, read: Reader) -> Outcome:
+            async with places:
+                return await self.call(base, call, read)
+
+        return list(await asyncio.gather(*(make(*one) for one in calls)))
+
+    async def call(self, base: str, call: Call, read: Reader) -> Outcome:
+        """Make a call, again where that may help. Never raises for what a server does."""
+        failed: list[str] = []
+        while True:
+            await self._wait_for_turn()
+            try:
+                return Outcome(await self._attempt(base, call, read), None, tuple(failed))
+            except AttemptError as error:
+                message = self.redact(str(error))
+                crash = self._find_crash()
+                if crash:
+                    return Outcome(None, redact(crash, self._secrets), tuple(failed))
+                if error.is_final or len(failed) >= self._options.retries:
+                    return Outcome(None, _write_failure(message, failed), tuple(failed))
+                failed.append(message)
+                await self._back_off(error, len(failed))
+
+    async def _wait_for_turn(self) -> None:
+        left = self._resume_at - time.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    async def _back_off(self, error: AttemptError, n_failed: int) -> None:
+        """Wait before another attempt: as asked, or twice as long each time; with jitter."""
+        longest = min(self._options.backoff_s * 2**n_failed, LONGEST_WAIT_S)
+        jitter = self._rng.uniform(0, longest)
+        if error.wait_s is None:
+            await asyncio.sleep(jitter)
+            return
+        wait = min(error.wait_s, LONGEST_WAIT_S)
+        self._resume_at = max(self._resume_at, time.monotonic() + wait)
+        await asyncio.sleep(wait + min(jitter, self._options.backoff_s))
+
+    async def _attempt(self, base: str, call: Call, read: Reader) -> object:
+        method = "GET" if call.body is None else "POST"
+        data = None if call.body is None else msgspec.json.encode(call.body)
+        limit, sent_at = int(self._options.max_body_mib * 1024**2), time.perf_counter()
+        try:
+            async with self._open().request(
+                method,
+                base + call.path,
+                data=data,
+                headers=self._key_header if call.with_key else {},
+                allow_redirects=False,  # a key goes where gate.toml says, nowhere else
+            ) as response:
+                if response.status != OK:
+                    raise await _read_refusal(response)
+                return await read(Body(response, limit, sent_at))
+        except AttemptError:
+            raise
+        except aiohttp.ConnectionTimeoutError as error:
+            msg = f"no connection within {self._options.connect_timeout_s:g} s"
+            raise AttemptError(msg, is_final=False) from error
+        except TimeoutError as error:  # aiohttp's own are TimeoutErrors too
+            waited = time.perf_counter() - sent_at
+            msg = f"no answer in time: gave up after {waited:.1f} s"
+            raise AttemptError(msg, is_final=True) from error
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
+            msg = f"the connection was lost: {type(error).__name__}: {error}"
+            raise AttemptError(msg, is_final=False) from error
+        except (aiohttp.ClientError, ValueError) as error:
+            msg = f"the answer cannot be read: {error}"
+            raise AttemptError(msg, is_final=True) from error
+
+
+def _write_failure(message: str, failed: Sequence[str]) -> str:
+    return f"{message} (attempt {len(failed) + 1})" if failed else message
+
+
+async def _read_refusal(response: aiohttp.ClientResponse) -> AttemptError:
+    """Return the error of an answer that is not 200; its text is the server's, and cut."""
+    raw = await response.content.read(ERROR_BYTES)
+    said = " ".join(raw.decode("utf-8", "replace").split())
+    wait = read_retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+    is_final = response.status not in RETRIED
+    return AttemptError(f"HTTP {response.status}: {said}", is_final=is_final, wait_s=wait)
+
+
+def read_retry_after(value: str | None, now: datetime) -> float | None:
+    """Return the seconds a Retry-After header asks for: a number, or a date."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = (email.utils.parsedate_to_datetime(value) - now).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return max(0.0, seconds) if seconds < float("inf") else None
+
+
+def read_key(options: EndpointOptions, environment: Mapping[str, str]) -> str:
+    """Return the API key, empty where none is named. Raises RunError."""
+    if not options.api_key_env:
+        return ""
+    key = environment.get(options.api_key_env, "")
+    if not key or not key.isprintable() or not key.isascii():
+        msg = f"api_key_env = {options.api_key_env!r}: that variable holds no key; set it"
+        raise RunError(msg)
+    return key

@@ -1,0 +1,141 @@
+"""Whole runs of the gate against servers: what cannot be scored is never certified."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gate.cli import main
+from tests.endpoint_project import QUICK, SKIP, run, verdict, write_project
+from tests.fake_server import KEY, serve
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose arms are servers."""
+    return write_project(tmp_path_factory.mktemp("served"))
+
+
+def at(url: str, extra: str = "") -> str:
+    """An arm's lines."""
+    return f'base_url = "{url}"\n{QUICK}\n{extra}'
+
+
+def test_equal_texts_of_two_servers_certify_no_token(project: Path) -> None:
+    with serve() as baseline, serve() as candidate:
+        code, decision = run(project, at(baseline.url), at(candidate.url), run="")
+    assert (code, decision["outcome"]) == (4, "INCONCLUSIVE")
+    assert verdict(decision, "token certificate")["outcome"] == "INCONCLUSIVE"
+    assert verdict(decision, "baseline certificate")["outcome"] == "INCONCLUSIVE"
+    assert verdict(decision, "termination")["outcome"] == "PASS"
+    assert verdict(decision, "conformance")["outcome"] == "PASS"
+
+
+def test_a_run_of_servers_alone_imports_no_torch(project: Path) -> None:
+    with serve() as baseline, serve() as candidate:
+        run(project, at(baseline.url), at(candidate.url))
+        code = (
+            "import sys; from gate.cli import main; "
+            f"main(['run', '--quiet', '--config', {str(project / 'gate.toml')!r}]); "
+            "sys.exit(any(n in sys.modules for n in ('torch', 'transformers')))"
+        )
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False
+        )
+    assert done.returncode == 0
+
+
+def test_a_server_that_loses_a_tenth_of_the_candidates_requests_fails(project: Path) -> None:
+    with serve() as baseline, serve(fault=lambda n, _: "404" if n % 3 == 2 else "") as candidate:
+        _, decision = run(project, at(baseline.url), at(candidate.url, 'model = "fake-model"'))
+    assert decision["outcome"] != "PASS"
+
+
+def test_a_wrong_key_ends_the_run_with_what_the_server_said_and_without_the_key(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", "wrong-key-987654")
+    with serve(key=KEY) as baseline, serve(key=KEY) as candidate:
+        arms = [at(s.url, 'api_key_env = "TEST_KEY"') for s in (baseline, candidate)]
+        code, decision = run(project, *arms)
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "HTTP 401" in decision["reason"]
+    assert "api_key_env" in decision["reason"]
+    folder = project / "reports" / decision["run_id"]
+    assert not any(
+        "wrong-key-987654" in path.read_text() for path in folder.rglob("*") if path.is_file()
+    )
+
+
+REFUSED = (
+    ('base_url = "ftp://x"', "base_url"),
+    ('base_url = "http://user:secret@host"', "api_key_env"),
+    ('base_url = "http://127.0.0.1:{port}"', "{port}"),
+    ("", "base_url"),
+    ('base_url = "http://x"\nconcurrency = 0', "concurrency = 0"),
+    ('base_url = "http://x"\napi_key_env = "sk-123 secret"', "not the key itself"),
+    ('base_url = "http://x"\napi_key_env = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE"),
+    ('base_url = "http://x"\nbananas = 1', "bananas"),
+    ("server = {command = []}", "server.command"),
+    ('server = {command = ["serve", "--api-key", "sk-1"]}', "literally"),
+    ('server = {command = ["serve"], env = {API_KEY = "sk-1"}}', "literally"),
+)
+
+
+@pytest.mark.parametrize(("table", "named"), REFUSED)
+def test_a_bad_endpoint_is_refused_by_the_name_of_its_key(
+    project: Path, capsys: pytest.CaptureFixture[str], table: str, named: str
+) -> None:
+    with serve() as sound:
+        config = project / "gate.toml"
+        config.write_text(
+            'schema = 1\nevalset = "evalset"\n[run]\ntiming_per_class = 1\n'
+            '[baseline]\nkind = "endpoint"\n'
+            f'base_url = "{sound.url}"\n[candidate]\nkind = "endpoint"\n{table}\n'
+        )
+        assert main(["run", "--config", str(config), "--quiet"]) == 2
+    message = capsys.readouterr().err
+    assert named in message
+    assert "secret@" not in message
+
+
+def test_a_server_and_a_local_decoder_are_not_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project / "gate.toml"
+    config.write_text(
+        'schema = 1\nevalset = "evalset"\n[baseline]\nkind = "autoregressive"\n'
+        '[candidate]\nkind = "endpoint"\nbase_url = "http://127.0.0.1:9"\n'
+    )
+    assert main(["run", "--config", str(config), "--quiet"]) == 2
+    assert "runtimes" in capsys.readouterr().err
+
+
+def test_a_local_decoder_needs_a_model(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = project / "gate.toml"
+    config.write_text(
+        'schema = 1\nevalset = "evalset"\n[baseline]\nkind = "autoregressive"\n'
+        '[candidate]\nkind = "lookahead"\n'
+    )
+    assert main(["run", "--config", str(config), "--quiet"]) == 2
+    assert "[model]" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_is_resumed_without_asking_again(project: Path) -> None:
+    with serve() as baseline, serve() as candidate:
+        arms = (at(baseline.url), at(candidate.url))
+        _, first = run(project, *arms, run=f"{SKIP}\nbatch = 4")
+        n_asked = len(candidate.bodies)
+        folder = project / "reports" / first["run_id"]
+        (folder / "finished").unlink()
+        _, second = run(project, *arms, run=f"{SKIP}\nbatch = 4")
+        assert second["run_id"] == first["run_id"]
+        assert len(candidate.bodies) == n_asked
+    shown = json.loads((folder / "candidate/capabilities.json").read_text())
+    assert shown["honours"]["stop"] == "honoured"
