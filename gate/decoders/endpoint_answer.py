@@ -50,7 +50,7 @@ class _Logprobs(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     content: str | None = None
-    tool_calls: list[msgspec.Raw] | None = None
+    tool_calls: list[object] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -79,7 +79,7 @@ class _Answer(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
     timings: _Timings | None = None
-    error: msgspec.Raw | None = None
+    error: object = None
 
 
 DECODER = msgspec.json.Decoder(_Answer)
@@ -141,8 +141,7 @@ def _decode(raw: bytes) -> _Answer:
         msg = f"the answer is not what this API returns: {error}"
         raise AttemptError(msg, is_final=True) from error
     if answer.error is not None:
-        said = bytes(answer.error).decode("utf-8", "replace")
-        msg = f"the server answered with an error: {said}"
+        msg = f"the server answered with an error: {answer.error}"
         raise AttemptError(msg, is_final=False)
     return answer
 
