@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from gate.errors import RunError
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Paired, make_arm
 from gate.measures.repeats import Repeats
+from gate.memorisation import control_memory
 from gate.offers import keep_offered
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
-from gate.records import BandProbe, DecoderSpec, NoiseBound, Request
+from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
 from gate.timing import TimingBlock, collect_timing
 
@@ -60,6 +61,9 @@ class Collected:
     band: BandProbe | None = None  # None: the candidate takes no drafts from outside
     repeats: Repeats | None = None  # None: nothing was sent again
     float32: Float32 | None = None  # None: the run is float32 itself, or leaves it out
+    memory: MemoryControl | None = None  # None: no server, or one that tells no acceptance
+    probed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of servers, by arm
+    remarks: tuple[str, ...] = ()  # limitations that the session knows of
 
 
 def collect(
@@ -83,6 +87,9 @@ def collect(
         timing=timing,
         bound=bound,
         band=band,
+        memory=control_memory(store, stored, session),
+        probed=session.probed,
+        remarks=tuple(session.remarks),
     )
 
 

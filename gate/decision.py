@@ -12,6 +12,7 @@ from gate.collect import Collected
 from gate.config import Config
 from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
+from gate.measures.memorisation import describe_memory
 from gate.plan import ARMS, Plan
 from gate.provenance import describe_machine, find_differences
 from gate.reasons import summarise
@@ -230,6 +231,8 @@ def _notes(
         n, total = len(collected.float32.paired.requests), len(collected.requests)
         notes.append(f"{n:,} of {total:,} requests were decoded in float32 too")
     notes += _list_limits(collected)
+    notes += collected.remarks
+    notes += filter(None, [describe_memory(collected.memory)])
     if collected.arms["candidate"].spec.noise == "own":
         notes.append(
             "sampled outputs of this decoder use randomness of their own and are not certified "

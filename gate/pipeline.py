@@ -32,6 +32,7 @@ from gate.measures.exercise import compare_exercise
 from gate.measures.float32 import compare_float32
 from gate.measures.forks import compare_forks, find_forks
 from gate.measures.guards import compare_errors, compare_guards
+from gate.measures.memorisation import compare_memory
 from gate.measures.paired import Paired
 from gate.measures.repeats import compare_repeats
 from gate.measures.sampling import compare_sampling
@@ -142,9 +143,10 @@ def measure_content(
         *compare_certificates(certified),
         *compare_termination(certified),
         *compare_exercise(traffic),
-        *compare_conformance(paired),
+        *compare_conformance(paired, probed=collected.probed),
         *compare_rates(certified, rng, config.run.resamples),
         *compare_band(collected.band),
+        *compare_memory(collected.memory),
         *compare_sampling(traffic, rng, config.run.resamples),
         *compare_divergence(traffic),
         *compare_errors(traffic),

@@ -15,11 +15,17 @@ import msgspec
 from gate.decoders.endpoint_body import COMPLETIONS
 from gate.decoders.endpoint_client import Outcome
 from gate.decoders.endpoint_options import EndpointOptions
-from gate.decoders.endpoint_profiles import PROFILES, Profile
+from gate.decoders.endpoint_profiles import (
+    HONOURED,
+    IGNORED,
+    PROFILES,
+    REFUSED,
+    UNCLEAR,
+    Profile,
+)
 from gate.errors import RunError
 from gate.records import Generation, Record, Request, Sampling
 
-HONOURED, IGNORED, REFUSED, UNCLEAR = "honoured", "ignored", "refused", "not tried"
 VERSION_LENGTH = 100
 N_TOKENS = 16
 COUNTING = "Count in words: one, two, three, four, five, six, seven,"

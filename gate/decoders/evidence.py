@@ -20,6 +20,7 @@ class Evidence(Protocol):
     """Scores outputs token by token, and says how far honest arithmetic moves its scores."""
 
     name: str
+    remark: str  # for the first screen; empty: nothing to say
 
     def score(
         self, requests: Sequence[Request], generations: Sequence[Generation]
@@ -36,6 +37,10 @@ class NoEvidence:
     """No token is scored: texts, tasks, guards and failures are all that is compared."""
 
     name = "none: no token is scored"
+    remark = (
+        "no token is scored in this run, so the token certificate is not earned: texts, tasks, "
+        "guards, endings and failures are compared, which a relaxed acceptance may pass"
+    )
 
     def score(
         self,

@@ -18,16 +18,27 @@ import msgspec
 from gate.config import ModelConfig, Project
 from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
+from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
+from gate.decoders.repeats import add_drafts, rename
 from gate.decoders.requests_plain import plan_plain_conformance
 from gate.decoders.server import Servers
 from gate.endings_plain import check_plain_output
 from gate.errors import UsageError
-from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores
-from gate.store import BatchResult, key_text
+from gate.records import (
+    BandProbe,
+    DecoderSpec,
+    Generation,
+    MemoryControl,
+    NoiseBound,
+    Request,
+    TokenScores,
+)
+from gate.store import BatchResult, key_text, write_atomically
 
 WARM_UP = ("Say hello.", "Count from one to five.")
 WARM_UP_TOKENS = 8
+UNSENT = "unsent.json"
 UNSEEN = "not seen: the model runs on a server"
 
 
@@ -105,7 +116,6 @@ class RemoteSession:
         self._project = project
         self._run_folder = run_folder
         self._servers = Servers(in_turn=project.config.run.servers == "in_turn")
-        self.unsent: dict[str, int] = {}  # option -> conformance requests it kept back
         self.arms: dict[str, Any] = {arm: self._make_arm(arm, spec) for arm, spec in specs.items()}
 
     def _make_arm(self, arm: str, spec: DecoderSpec) -> Decoder:
@@ -143,7 +153,8 @@ class RemoteSession:
         takes = [found for d in decoders if (found := getattr(d, "name_unsent", None))]
         baseline = self.arms["baseline"]
         encode = baseline.encode if getattr(baseline, "can_encode", False) else None
-        found, self.unsent = plan_plain_conformance(rows, seed, takes, encode)
+        found, unsent = plan_plain_conformance(rows, seed, takes, encode)
+        write_atomically(self._run_folder / UNSENT, msgspec.json.encode(unsent))
         return found
 
     def fit_batch(
@@ -224,6 +235,22 @@ class RemoteSession:
             )
             list(decoder.generate([request]))
 
+    def control_memory(self, requests: Sequence[Request]) -> MemoryControl | None:
+        """Send prompts twice to the candidate, new to it the first time; None: nothing is told."""
+        decoder = self.arms["candidate"]
+        if not getattr(decoder, "tells_drafts", False) or not requests:
+            return None
+        is_fresh: bool = decoder.restart()
+        rounds = []
+        for name in ("memory-1", "memory-2"):
+            sent = [rename(request, name) for request in requests]
+            batches = self.split(sent, self._project.config.run.batch)
+            rounds.append(add_drafts([self.run_batch(decoder, batch) for batch in batches]))
+        first, second = rounds
+        if first is None or second is None:
+            return None
+        return MemoryControl(n_prompts=len(requests), first=first, second=second, is_fresh=is_fresh)
+
     # ------------------------------------------------------------------ evidence
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
@@ -246,6 +273,30 @@ class RemoteSession:
         """Name token ids: their text is the server's."""
         return "".join(f"⟨{token}⟩" for token in ids)
 
+    # -------------------------------------------------------------- limitations
+
+    @property
+    def probed(self) -> dict[str, dict[str, str]]:
+        """By arm: option -> what became of it when the server was probed."""
+        found = {arm: getattr(one, "capabilities", None) for arm, one in self.arms.items()}
+        return {arm: dict(one.honours) for arm, one in found.items() if one is not None}
+
+    @property
+    def remarks(self) -> list[str]:
+        """What belongs on the first screen: what this run could not see, and why."""
+        path = self._run_folder / UNSENT
+        unsent = (
+            msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
+        )
+        found = [self.evidence.remark] if self.evidence.remark else []
+        if unsent:
+            named = ", ".join(f"{name} ({n})" for name, n in unsent.items())
+            found.append(
+                "conformance requests were not sent for options that a server does not take: "
+                f"{named}; the claim does not cover them"
+            )
+        return [*found, *describe_limits(self.probed)]
+
     # ---------------------------------------------------------------- provenance
 
     def describe(self) -> dict[str, object]:
@@ -261,6 +312,17 @@ class RemoteSession:
         describe = getattr(self.arms[arm], "describe", None)
         found: dict[str, object] = describe() if describe else {}
         return found
+
+
+def describe_limits(probed: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Say which options no server, or only one of them, honours."""
+    by_arm = {arm: {n for n, what in one.items() if what == IGNORED} for arm, one in probed.items()}
+    both = sorted(set.intersection(*by_arm.values())) if len(by_arm) > 1 else []
+    found = [f"neither server honours {', '.join(both)}"] if both else []
+    for arm, names in by_arm.items():
+        own = sorted(names - set(both))
+        found += [f"the {arm}'s server does not honour {', '.join(own)}"] if own else []
+    return found
 
 
 def _missing(request: Request) -> Generation:

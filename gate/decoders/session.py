@@ -69,6 +69,9 @@ def open_session(
 class Session:
     """A loaded model serving both arms, one after the other."""
 
+    probed: Mapping[str, Mapping[str, str]] = {}  # nothing has to be found out from outside
+    remarks: Sequence[str] = ()
+
     def __init__(
         self,
         resolved: ResolvedModel,

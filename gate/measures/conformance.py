@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from gate.conformance import TASK
+from gate.decoders.endpoint_profiles import HONOURED, UNCLEAR
 from gate.measures.paired import Arm, Key, Paired
 from gate.measures.reported import find_logprob_faults
 from gate.measures.schema import find_format_faults
@@ -73,19 +74,25 @@ def without_conformance(paired: Paired) -> Paired:
     return dataclasses.replace(paired, requests=kept)
 
 
-def compare_conformance(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
+def compare_conformance(
+    paired: Paired,
+    confidence_level: float = 0.95,
+    probed: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[Comparison]:
     """Return conformance, requests that fail under the candidate alone, and baseline_conformance.
 
-    detail.failures: every failure of both arms. detail.both: requests that fail in both.
+    probed: by arm, option -> what became of it when its server was probed. detail.failures: every
+    failure of both arms. detail.both: requests that fail in both.
     """
     paired = only_conformance(paired)
-    names = {request.id for request in paired.requests.values()}
+    tried = _read_probes(probed or {})
+    names = {request.id for request in paired.requests.values()} | set(tried)
     measures = ("conformance", "baseline_conformance")
     if not names:
         note = "no conformance request was sent"
         return [Comparison(measure=measure, unit="count", note=note) for measure in measures]
-    baseline = find_failures(paired, "baseline")
-    candidate = find_failures(paired, "candidate")
+    baseline = [*find_failures(paired, "baseline"), *_list_unhonoured(tried, "baseline")]
+    candidate = [*find_failures(paired, "candidate"), *_list_unhonoured(tried, "candidate")]
     failed = {f.request_id for f in baseline}
     new = {f.request_id for f in candidate} - failed
     return [
@@ -101,6 +108,26 @@ def compare_conformance(paired: Paired, confidence_level: float = 0.95) -> list[
         )
         for measure, judged in zip(measures, (new, failed), strict=True)
     ]
+
+
+def _read_probes(probed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return by option, as the id of a request, what became of it in each arm that tried it."""
+    found: dict[str, dict[str, str]] = {}
+    for arm, honours in probed.items():
+        for option, what in honours.items():
+            if what != UNCLEAR:
+                found.setdefault(f"{TASK}/probe of {option}", {})[arm] = what
+    return found
+
+
+def _list_unhonoured(tried: Mapping[str, Mapping[str, str]], arm: str) -> Iterator[Failure]:
+    """Yield the options that a server did not honour when it was probed."""
+    for name, by_arm in tried.items():
+        came = by_arm.get(arm, HONOURED)
+        if came != HONOURED:
+            yield Failure(
+                request_id=name, arm=arm, what="option", expected="an option honoured", came=came
+            )
 
 
 def _write_detail(

@@ -174,7 +174,8 @@ def _compare_shares(
 def compare_errors(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
     """Return ``error_rate``, pooled and per class, and ``dropped_pairs``.
 
-    The error rate is over all requests planned; one without a generation failed.
+    The error rate is over all requests planned. One without a generation failed, and so did one
+    that a server answered only when it was asked again: its user would have waited, or left.
     """
     classes = dict.fromkeys(request.request_class for request in paired.requests.values())
     groups = {"all": list(paired.requests)} | {
@@ -189,8 +190,8 @@ def _compare_rate(
     group: str, keys: Sequence[Key], paired: Paired, confidence_level: float
 ) -> Comparison:
     compared = _compare_shares(
-        [paired.baseline.failed(key) for key in keys],
-        [paired.candidate.failed(key) for key in keys],
+        [_has_failed(paired.baseline, key) for key in keys],
+        [_has_failed(paired.candidate, key) for key in keys],
         confidence_level,
         "no request was planned",
     )
@@ -203,16 +204,33 @@ def _compare_rate(
         | {
             "baseline_errors": _count_errors(keys, paired.baseline),
             "candidate_errors": _count_errors(keys, paired.candidate),
+            "baseline_retries": _count_retries(keys, paired.baseline),
+            "candidate_retries": _count_retries(keys, paired.candidate),
         },
     )
 
 
+def _has_failed(arm: Arm, key: Key) -> bool:
+    """Whether a request failed, if only at first."""
+    return arm.failed(key) or bool(arm.generations[key].retries)
+
+
+def _count_retries(keys: Iterable[Key], arm: Arm) -> int:
+    """Return how many attempts failed and were repeated."""
+    return sum(len(one.retries) for key in keys if (one := arm.generations.get(key)))
+
+
 def _count_errors(keys: Iterable[Key], arm: Arm) -> dict[str, int]:
     """Return the commonest error messages and how often each came."""
-    failed = (arm.generations.get(key) for key in keys if arm.failed(key))
-    messages = Counter(
-        "no generation" if one is None else one.error or "unnamed error" for one in failed
-    )
+    messages: Counter[str] = Counter()
+    for key in keys:
+        one = arm.generations.get(key)
+        if one is None:
+            messages["no generation"] += 1
+            continue
+        messages.update(f"at first: {reason}" for reason in one.retries)
+        if arm.failed(key):
+            messages[one.error or "unnamed error"] += 1
     return dict(messages.most_common(MAX_ERRORS))
 
 

@@ -38,7 +38,7 @@ from gate.records.judgement import (
     Waiver,
 )
 from gate.records.requests import Request, Sampling, prompt_ids
-from gate.records.runs import BandProbe, DecoderSpec, NoiseBound, Run
+from gate.records.runs import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Run
 
 __all__ = [
     "SCHEMA",
@@ -56,6 +56,7 @@ __all__ = [
     "Finish",
     "Fork",
     "Generation",
+    "MemoryControl",
     "Noise",
     "NoiseBound",
     "Outcome",

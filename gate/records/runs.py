@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.base import SCHEMA, Noise, Record
-from gate.records.generations import Generation, TokenScores
+from gate.records.generations import DraftCount, Generation, TokenScores
 
 
 class DecoderSpec(Record, frozen=True, kw_only=True):
@@ -47,6 +47,18 @@ class BandProbe(Record, frozen=True, kw_only=True):
     band_nat: float
     n_in_band: int
     accepted: tuple[bool, ...] = ()
+
+
+class MemoryControl(Record, frozen=True, kw_only=True):
+    """What was drafted when the same prompts came a first and a second time.
+
+    is_fresh: the server was started for it, so that it had seen no prompt before.
+    """
+
+    n_prompts: int
+    first: DraftCount
+    second: DraftCount
+    is_fresh: bool
 
 
 class Run(Record, frozen=True, kw_only=True):

@@ -248,6 +248,7 @@ class Page:
     serving: Table
     serving_charts: tuple[Chart, ...]
     acceptance: Heat
+    servers: Table
     conformance: Table
     endings: Table
     failures: Table

@@ -31,6 +31,7 @@ from gate.report.sections import (
     make_surface,
     make_waivers,
 )
+from gate.report.servers import make_servers
 from gate.report.speed import list_idle_classes, list_speed, make_serving, write_gain
 from gate.report.wording import (
     ACCEPTANCE_UNKNOWN,
@@ -96,6 +97,7 @@ def make_page(decision: Decision) -> Page:
         serving=make_serving(decision),
         serving_charts=list_serving_charts(decision),
         acceptance=make_acceptance(decision),
+        servers=make_servers(decision),
         conformance=make_conformance(decision),
         endings=make_endings(decision),
         failures=make_failures(decision),

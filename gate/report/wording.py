@@ -71,7 +71,15 @@ MEASURES = {
         "synthetic requests with stop strings, penalties, seeds and limits that must be honoured",
         absolute=True,
     ),
-    "error_rate": Measure("Error rate", "requests that failed", "share"),
+    "error_rate": Measure(
+        "Error rate", "requests that failed, or were answered only when asked again", "share"
+    ),
+    "memorisation": Measure(
+        "Memorisation",
+        "how much more is accepted on prompts that come a second time",
+        "share",
+        absolute=True,
+    ),
     "dropped_pairs": Measure(
         "Dropped pairs", "requests that could not be compared", "share", absolute=True
     ),
@@ -203,6 +211,7 @@ SECTIONS = (
     ("guards", "Behaviour"),
     ("divergence", "Divergence"),
     ("serving", "Serving"),
+    ("servers", "Servers"),
     ("conformance", "Conformance"),
     ("failures", "Failures"),
     ("sensitivity", "Sensitivity"),

@@ -1,0 +1,49 @@
+"""Prompts that no server has seen, and what it drafted on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gate.records import DraftCount, Request
+from gate.store import BatchResult
+
+MOST_TOKENS = 64  # per output: what a drafter remembers shows early
+MARK = "Please answer this once more. "
+
+
+def rename(request: Request, round_name: str) -> Request:
+    """Return a request under another id, with a prompt of its own: the same in each round."""
+    prompt: Any = request.prompt
+    if isinstance(prompt, str):
+        changed: Any = MARK + prompt
+    else:
+        *earlier, last = prompt
+        changed = (*earlier, {**last, "content": MARK + last["content"]})
+    return msgspec.structs.replace(
+        request,
+        id=f"{round_name}/{request.id}",
+        prompt=changed,
+        max_tokens=min(request.max_tokens, MOST_TOKENS),
+    )
+
+
+def add_drafts(results: Sequence[BatchResult]) -> DraftCount | None:
+    """Return the drafts of several batches; None where any of them is not told."""
+    found = [count for result in results for count in _list_counts(result)]
+    if not found or any(count is None or count.n_drafted is None for count in found):
+        return None
+    known = [count for count in found if count is not None]
+    return DraftCount(
+        n_drafted=sum(count.n_drafted or 0 for count in known),
+        n_accepted=sum(count.n_accepted for count in known),
+    )
+
+
+def _list_counts(result: BatchResult) -> list[DraftCount | None]:
+    if result.drafts is not None:
+        return [result.drafts]
+    answered = [one for one in result.generations if one.finish != "error"]
+    return [one.trace.drafts if one.trace else None for one in answered]
