@@ -17,6 +17,7 @@ from pathlib import Path
 
 import xllamacpp
 
+MODEL_NAME = "smollm2-135m-instruct"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MODES = ("none", "ngram_simple", "ngram_map_k", "ngram_map_k4v", "ngram_mod", "ngram_cache")
 
@@ -39,9 +40,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=4, help="requests decoded side by side")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--speculation", choices=MODES, default="none")
-    parser.add_argument("--n-min", type=int, help="shortest draft of ngram_mod, tokens")
-    parser.add_argument("--n-match", type=int, help="tokens that must match before a draft")
-    parser.add_argument("--n-max", type=int, help="longest draft, tokens")
+    parser.add_argument("--match", type=int, help="tokens that must match before a draft")
+    parser.add_argument("--draft", type=int, help="longest draft, tokens")
     return parser.parse_args()
 
 
@@ -57,9 +57,22 @@ def make_parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     key = os.environ.get("LLAMA_API_KEY")  # never on a command line, where all may read it
     if key:
         parameters.api_keys = [key]
+    parameters.model_alias = {MODEL_NAME}  # and not the file's place on this machine
     name = f"COMMON_SPECULATIVE_TYPE_{arguments.speculation.upper()}"
     parameters.speculative.types = [getattr(xllamacpp.common_speculative_type, name)]
+    tune(parameters.speculative, arguments)
     return parameters
+
+
+def tune(speculative: xllamacpp.CommonParamsSpeculative, arguments: argparse.Namespace) -> None:
+    """Set the lengths of matches and drafts, under each mode's own names."""
+    simple, mod = (speculative.ngram_simple, speculative.ngram_map_k), speculative.ngram_mod
+    for mode in simple:
+        mode.size_n = arguments.match or mode.size_n
+        mode.size_m = arguments.draft or mode.size_m
+    mod.n_match = arguments.match or mod.n_match
+    mod.n_max = arguments.draft or mod.n_max
+    mod.n_min = min(mod.n_min, mod.n_max)
 
 
 def main() -> None:
