@@ -31,6 +31,7 @@ from gate.records import Criterion, DecoderSpec, Request
 ARMS = ("baseline", "candidate")
 SESSION = "gate.decoders.session"
 REMOTE_SESSION = "gate.decoders.remote"
+SERVED = "served"  # a precision that only the server knows
 TASKS = "gate.measures.tasks"
 
 
@@ -69,7 +70,7 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     defaults = default_criteria(
         config.claim,
         config.purpose,
-        config.model.dtype,
+        config.model.dtype if session == SESSION else SERVED,
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
         has_reference=bool(config.run.acceptance_reference),

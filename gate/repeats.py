@@ -54,11 +54,13 @@ class _Sender:
         self._store = store
         self._session = session
         self._decoders: dict[str, Any] = {}
+        self._is_begun = False
 
     def send(
         self, name: str, requests: Sequence[Request], size: int, advance: Callable[[int], None]
     ) -> Arm:
-        """Return an arm's outputs, ``size`` requests at a time."""
+        """Return an arm's outputs, ``size`` requests at a time; a server begins a new life."""
+        self._is_begun = False
         results = []
         for at in range(0, len(requests), size):
             batch = requests[at : at + size]
@@ -70,7 +72,10 @@ class _Sender:
         known = self._store.read_batch(f"{FOLDER}/{name}", label)
         if known is None:
             if name not in self._decoders:
-                self._decoders[name] = self._session.open_arm(self._plan.specs[name])
+                self._decoders[name] = self._session.open_arm(self._plan.specs[name], name)
+            if not self._is_begun:
+                self._session.begin_life(self._decoders[name])
+                self._is_begun = True
             known = self._session.run_batch(self._decoders[name], batch, tap=False)
             self._store.write_batch(f"{FOLDER}/{name}", label, known)
         return known

@@ -179,7 +179,18 @@ class RemoteSession:
 
     # ------------------------------------------------------------------- running
 
-    def run_batch(self, decoder: Any, requests: Sequence[Request]) -> BatchResult:
+    def begin_life(self, decoder: Any) -> bool:
+        """Begin a server's life anew, so that it has seen no prompt; False where it is not ours."""
+        restart = getattr(decoder, "restart", None)
+        return bool(restart and restart())
+
+    def run_batch(
+        self,
+        decoder: Any,
+        requests: Sequence[Request],
+        *,
+        tap: bool = True,  # noqa: ARG002 - no server shows its laws
+    ) -> BatchResult:
         """Decode one batch, check how outputs ended, and score what can be scored."""
         count = getattr(decoder, "count_drafts", None)
         before = count() if count else None
@@ -240,7 +251,7 @@ class RemoteSession:
         decoder = self.arms["candidate"]
         if not getattr(decoder, "tells_drafts", False) or not requests:
             return None
-        is_fresh: bool = decoder.restart()
+        is_fresh = self.begin_life(decoder)
         rounds = []
         for name in ("memory-1", "memory-2"):
             sent = [rename(request, name) for request in requests]

@@ -178,6 +178,9 @@ class Session:
         """Text of token ids as users see it."""
         return decode(self.model.tokenizer, ids)
 
+    def begin_life(self, decoder: Decoder) -> None:
+        """Nothing: a decoder here remembers no prompt (its pool is emptied at each request)."""
+
     def run_batch(
         self, decoder: Decoder, requests: Sequence[Request], *, tap: bool = True
     ) -> BatchResult:

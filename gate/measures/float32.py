@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import msgspec
 
 from gate.measures.conformance import compare_conformance, without_conformance
+from gate.measures.exercise import compare_exercise
 from gate.measures.paired import Arm, Paired
 from gate.measures.termination import compare_termination
-from gate.measures.tokens import compare_certificates, compare_exercise
+from gate.measures.tokens import compare_certificates
 from gate.records import Comparison
 
 GROUP = "float32_logic"
