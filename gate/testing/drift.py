@@ -25,10 +25,11 @@ from gate.export.forks import describe_fork
 from gate.export.outcomes import sort_forks, sort_verdicts, stops_release
 from gate.export.text import to_line
 from gate.measures.divergence import compare_divergence
+from gate.measures.exercise import compare_exercise
 from gate.measures.forks import find_forks
 from gate.measures.paired import Arm, Paired
 from gate.measures.termination import compare_termination
-from gate.measures.tokens import compare_certificates, compare_exercise, compare_rates
+from gate.measures.tokens import compare_certificates, compare_rates
 from gate.plan import SESSION, TASKS, prompt_text
 from gate.records import Comparison, Criterion, Fork, Outcome, Request, Sampling, Verdict
 from gate.store import BatchResult, key_text
