@@ -12,6 +12,7 @@ from gate import __version__
 from gate.commands import COMMANDS
 from gate.commands.common import EXIT_CODES, reports_folder
 from gate.errors import GateError, UsageError
+from gate.export.text import to_block
 from gate.records import Outcome
 from gate.supervise import supervise
 
@@ -92,10 +93,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     try:
         code: int = arguments.function(arguments)
     except GateError as error:
-        print(f"gate: {error}", file=sys.stderr)
+        print(f"gate: {to_block(str(error))}", file=sys.stderr)
         return error.exit_code
     except (OSError, RuntimeError) as error:  # a loop of links, text nested without end, ...
-        print(f"gate: {type(error).__name__}: {error}; check the paths and files", file=sys.stderr)
+        told = to_block(f"{type(error).__name__}: {error}")
+        print(f"gate: {told}; check the paths and files", file=sys.stderr)
         return UsageError.exit_code
     except KeyboardInterrupt:
         print("gate: stopped; run the same command again to resume", file=sys.stderr)

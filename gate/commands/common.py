@@ -6,9 +6,11 @@ import argparse
 import datetime as dt
 from pathlib import Path
 
-from gate.records import Outcome
+from gate.export.text import to_line
+from gate.records import Decision, Outcome
 
 REDACTED = "redacted"
+REASON_CHARACTERS = 2000
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 4, Outcome.ERROR: 5}
 
 
@@ -21,6 +23,11 @@ def reports_folder(arguments: argparse.Namespace) -> Path:
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """Add --quiet."""
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def tell_decision(decision: Decision) -> str:
+    """Return the decision as a terminal shows it: one line, nothing hidden, no control sequence."""
+    return f"{decision.outcome}: {to_line(decision.reason, REASON_CHARACTERS)}"
 
 
 def add_redact(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 
 from gate.commands.common import now, reports_folder
 from gate.errors import UsageError
+from gate.export.text import to_line
 
 SUMMARY = "write reports/index.html: all runs, their trend, and two of them compared"
 
@@ -33,5 +34,5 @@ def execute(arguments: argparse.Namespace) -> int:
     runs = read_runs(reports)
     page = render_index(runs, now(), tuple(arguments.compare or ()))
     write_atomically(reports / "index.html", page)
-    print(f"index: {reports / 'index.html'}, {len(runs)} runs")
+    print(f"index: {to_line(str(reports / 'index.html'))}, {len(runs)} runs")
     return 0

@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from gate.commands.common import REDACTED, add_redact, now
+from gate.commands.common import REDACTED, add_redact, now, tell_decision
+from gate.export.text import to_line
 
 SUMMARY = "render report, summary and JUnit again from a decision"
 EXPIRED = 3
@@ -32,9 +33,9 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         target = arguments.out or folder
         render(target, decision)
-    print(f"{decision.outcome}: {decision.reason}")
-    print(f"report: {target / 'report.html'}")
+    print(tell_decision(decision))
+    print(f"report: {to_line(str(target / 'report.html'))}")
     expired = explain_expiry(decision, now())
     if expired:
-        print(f"gate: this decision no longer stands: {expired}", file=sys.stderr)
+        print(f"gate: this decision no longer stands: {to_line(expired)}", file=sys.stderr)
     return EXPIRED if expired else 0

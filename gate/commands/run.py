@@ -11,6 +11,7 @@ from gate.commands.common import (
     add_redact,
     now,
     reports_folder,
+    tell_decision,
 )
 from gate.errors import UsageError
 
@@ -47,6 +48,6 @@ def execute(arguments: argparse.Namespace) -> int:
     except OSError as error:
         msg = f"{out}: cannot be written ({error.strerror}); name another folder with --out"
         raise UsageError(msg) from error
-    print(f"{decision.outcome}: {decision.reason}")
+    print(tell_decision(decision))
     print(f"report: {out / decision.run_id / 'report.html'}")
     return EXIT_CODES[decision.outcome]
