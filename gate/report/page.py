@@ -73,6 +73,7 @@ class SpeedRow:
     speedup: str
     interval: str
     times: str
+    cost: str
     strip: Strip | None
     picture: str
     accepted: str

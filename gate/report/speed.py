@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gate.records import Comparison, Decision, Estimate
 
 SERVING = ("tokens_per_second", "ttft", "tpot")
+COSTS = ("cost_per_request", "device_seconds")  # the first that was measured is shown
 _WARNING = "nothing accepted: the claim does not cover this class"
 
 
@@ -30,10 +31,14 @@ def list_speed(decision: Decision) -> tuple[SpeedRow, ...]:
     """Return a row per request class with a time ratio or an acceptance rate, the mix first."""
     ratios = {one.group: one for one in find_comparisons(decision, "time_ratio")}
     acceptance = {one.group: one for one in find_comparisons(decision, "acceptance")}
-    groups = sorted(dict.fromkeys((*ratios, *acceptance)), key=lambda group: group != "all")
+    costs = find_costs(decision)
+    found = dict.fromkeys((*ratios, *acceptance, *costs))
+    groups = sorted(found, key=lambda group: group != "all")
     axis = _choose_axis(tuple(ratios.values()))
     return tuple(
-        _write_row(decision, group, ratios.get(group), acceptance.get(group), axis)
+        _write_row(
+            decision, group, ratios.get(group), acceptance.get(group), costs.get(group), axis
+        )
         for group in groups
     )
 
@@ -45,7 +50,9 @@ def write_gain(decision: Decision) -> str:
     if whole is None or whole.difference is None:
         return "The speed was not measured."
     text = format_speedup(whole.difference.statistic)
-    return f"On the whole mix the candidate was {text} ({_write_speedups(whole.difference)})."
+    speed = f"On the whole mix the candidate was {text} ({_write_speedups(whole.difference)})."
+    cost = find_costs(decision).get("all")
+    return f"{speed} A request costs {_write_cost(cost)}." if cost else speed
 
 
 def list_idle_classes(decision: Decision) -> tuple[str, ...]:
@@ -75,6 +82,7 @@ def _write_row(
     group: str,
     ratio: Comparison | None,
     acceptance: Comparison | None,
+    cost: Comparison | None,
     axis: Axis | None,
 ) -> SpeedRow:
     estimate = ratio.difference if ratio else None
@@ -85,6 +93,7 @@ def _write_row(
         speedup=speedup,
         interval=interval,
         times=_write_times(ratio),
+        cost=_write_cost(cost),
         strip=_draw(estimate, axis),
         picture=f"{speedup}, interval {interval}; equal speed is 1×.",
         accepted=_write_accepted(acceptance),
@@ -105,6 +114,24 @@ def _write_accepted(acceptance: Comparison | None) -> str:
     if accepted is None or drafted is None:
         return NOT_MEASURED
     return f"{format_number(accepted)} of {format_number(drafted)}"
+
+
+def find_costs(decision: Decision) -> dict[str, Comparison]:
+    """Return what a request costs per class: in money, else in device-seconds."""
+    for measure in COSTS:
+        found = {one.group: one for one in find_comparisons(decision, measure) if one.difference}
+        if found:
+            return found
+    return {}
+
+
+def _write_cost(cost: Comparison | None) -> str:
+    if cost is None or cost.difference is None:
+        return NOT_MEASURED
+    unit = describe_measure(cost.measure).arms or read_unit(cost)
+    arms = " → ".join(format_number(one, unit) for one in (cost.baseline, cost.candidate))
+    device = " of the device" if cost.measure == "device_seconds" else ""
+    return f"{arms}{device}"
 
 
 def _write_times(ratio: Comparison | None) -> str:

@@ -92,6 +92,26 @@ def test_the_whole_mix_leads_the_speeds_and_a_missing_acceptance_says_so() -> No
     assert rows[1].times == "2.4 s → 1.2 s"
 
 
+def make_cost(measure: str, group: str, unit: str) -> Comparison:
+    return Comparison(measure=measure, group=group, unit=unit, baseline=0.004, candidate=0.003,
+                      difference=make_estimate(-0.001, -0.002, -0.0005))  # fmt: skip
+
+
+def test_the_cost_per_class_stands_beside_its_speed_and_in_the_gain() -> None:
+    costs = (
+        make_cost("cost_per_request", "all", "USD"),
+        make_cost("device_seconds", "all", "ratio"),
+    )
+    page = make_page(show(make_ratio("all", 0.8), make_ratio("code", 0.5), *costs))
+    assert [row.cost for row in page.speed] == ["0.004 USD → 0.003 USD", "not measured"]
+    assert page.halves[1].summary.endswith("A request costs 0.004 USD → 0.003 USD.")
+
+
+def test_without_a_price_the_cost_is_in_device_seconds() -> None:
+    page = make_page(show(make_ratio("all", 0.8), make_cost("device_seconds", "all", "s")))
+    assert page.speed[0].cost == "4 ms → 3 ms of the device"
+
+
 @pytest.mark.parametrize("statistic", [0.0, -1.0, math.nan, math.inf])
 def test_a_ratio_that_is_no_speed_is_not_drawn(statistic: float) -> None:
     odd = msgspec.structs.replace(make_ratio("all", 1.0), difference=make_estimate(statistic))
