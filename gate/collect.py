@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gate.conformance import TASK as CONFORMANCE
+from gate.decoders.options import LookaheadOptions
 from gate.errors import RunError
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Paired, make_arm
@@ -164,8 +165,7 @@ def step_rows(spec: DecoderSpec) -> int:
         return 1 + int(str(spec.options["num_tokens"]))
     if spec.kind != "lookahead":
         return ROWS_UNKNOWN
-    window, ngram, guesses = (int(str(spec.options[key])) for key in ("window", "ngram", "guesses"))
-    return 1 + (window + guesses) * (ngram - 1)
+    return msgspec.convert(spec.options, LookaheadOptions).step_rows
 
 
 def _collect_arm(

@@ -20,6 +20,7 @@ from gate.decoders.checks import find_fault
 from gate.decoders.drafting import Drafter, ExtraRows, Tree
 from gate.decoders.engine import Engine
 from gate.decoders.output import Output
+from gate.decoders.tops import find_best, find_tops
 from gate.records import Generation, Request, Step
 
 if TYPE_CHECKING:
@@ -122,11 +123,12 @@ class Batch:
         drafted = self._now()
         mask = layout.mask if layout.tokens.shape[1] > 1 else None
         logits = self._engine.forward(layout.tokens, layout.depths, mask, layout.read)
-        peaks, best = (part.tolist() for part in logits.max(-1))
+        peaks, best = (part.tolist() for part in find_best(logits))
         walks = [
             self.walk(output, tree, logits[slot], best[slot], peaks[slot])
             for slot, (output, tree) in enumerate(zip(outputs, trees, strict=True))
         ]
+        teach(drafters, trees, walks, logits)
         ended = self._now()
         n_total = sum(layout.n_rows)
         for slot, (output, tree, path) in enumerate(zip(outputs, trees, walks, strict=True)):
@@ -168,6 +170,17 @@ class Batch:
                 self._engine.move_request(last, slot)
                 self._active[slot] = self._active[last]
             self._active.pop()
+
+
+def teach(
+    drafters: Sequence[Drafter], trees: Sequence[Tree], walks: Sequence[Walk], logits: torch.Tensor
+) -> None:
+    """Tell the drafters that want it what every row of their trees said."""
+    for slot, (drafter, tree, path) in enumerate(zip(drafters, trees, walks, strict=True)):
+        if drafter.n_top:
+            tops = find_tops(logits[slot, : len(tree.tokens) + 1].float(), drafter.n_top)
+            values, ids = (part.cpu().numpy() for part in tops)
+            drafter.learn(tree, values, ids, path.rows)
 
 
 class Walk:

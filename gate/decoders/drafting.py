@@ -39,14 +39,24 @@ class Tree:
     def add(self, candidate: Sequence[int], max_depth: int) -> None:
         """Merge one continuation into the tree, at most ``max_depth`` tokens of it."""
         row = 0
-        for depth, token in enumerate(candidate[:max_depth], start=1):
+        for token in candidate[:max_depth]:
             child = self.children.get((row, token))
-            if child is None:
-                self.tokens.append(token)
-                self.parents.append(row)
-                self.depths.append(depth)
-                child = self.children[(row, token)] = len(self.tokens)
-            row = child
+            row = self.append(row, token) if child is None else child
+
+    def append(self, parent: int, token: int) -> int:
+        """Add a child that ``parent`` does not have yet; returns its row."""
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent - 1] + 1 if parent else 1)
+        row = self.children[parent, token] = len(self.tokens)
+        return row
+
+    def cut(self, n_tokens: int) -> None:
+        """Keep the first ``n_tokens`` guesses; parents come before their children."""
+        for row in range(n_tokens + 1, len(self.tokens) + 1):
+            del self.children[self.parents[row - 1], self.tokens[row - 1]]
+        for column in (self.tokens, self.parents, self.depths):
+            del column[n_tokens:]
 
     def mask(self) -> np.ndarray:
         """(n, n) bool over row 0 and the tree: each row sees its ancestors and itself."""
@@ -71,9 +81,13 @@ class ExtraRows:
 
 
 class Drafter(Protocol):
-    """Guesses for one request; its state dies with it. ``max_tree``: most rows of a tree."""
+    """Guesses for one request; its state dies with it.
+
+    max_tree: most rows of a tree. n_top: best tokens that it wants of each row; 0: none.
+    """
 
     max_tree: int
+    n_top: int
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:
         """Return guesses that follow ``last``, the last committed token."""
@@ -85,6 +99,13 @@ class Drafter(Protocol):
 
     def observe(self, best: Sequence[int], n_emitted: int) -> None:
         """Take the best next tokens at the rows read, and how many tokens were committed."""
+        ...
+
+    def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
+        """Take what row 0 and the tree said, where ``n_top`` is not 0, and the rows kept.
+
+        values, ids: (1 + len(tree.tokens), n_top): logits, nats, and tokens, best first.
+        """
         ...
 
 
@@ -102,6 +123,7 @@ class NoDrafts:
     """Plain decoding: nothing is guessed."""
 
     max_tree = 0
+    n_top = 0
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:  # noqa: ARG002
         """Return an empty tree."""
@@ -112,6 +134,9 @@ class NoDrafts:
         return None
 
     def observe(self, best: Sequence[int], n_emitted: int) -> None:
+        """Nothing to learn."""
+
+    def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
         """Nothing to learn."""
 
 

@@ -23,9 +23,18 @@ import numpy as np
 
 from gate.decoders.base import Tap
 from gate.decoders.decoding import Batch, decode_batches
-from gate.decoders.drafting import EXTERNAL_ROWS, Drafter, Drafts, ExtraRows, Tree, trim_drafts
+from gate.decoders.drafting import (
+    EXTERNAL_ROWS,
+    Drafter,
+    Drafts,
+    ExternalDrafts,
+    ExtraRows,
+    Tree,
+    trim_drafts,
+)
 from gate.decoders.engine import check_architecture
 from gate.decoders.options import LookaheadOptions
+from gate.decoders.tree_drafter import TreeDrafter
 from gate.noise import mix_int, stream_key
 from gate.records import DecoderSpec, Generation, Request
 
@@ -82,6 +91,7 @@ class LookaheadDrafter:
     ) -> None:
         """``drafts``, where given, replaces the pool's guesses."""
         self._options = options
+        self.n_top = 0
         self._request = request
         self._drafts = drafts
         self.max_tree = options.guesses * (options.ngram - 1) if drafts is None else EXTERNAL_ROWS
@@ -128,6 +138,9 @@ class LookaheadDrafter:
         moved = [level[n_emitted - 1 :] for level in columns[1:]]
         self._levels = [self._fill(level) for level in moved]
 
+    def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
+        """Nothing: what rejected rows said is not kept."""
+
 
 class LookaheadDecoder:
     """The candidate of a lookahead release."""
@@ -157,4 +170,10 @@ class LookaheadDecoder:
     def make_drafter(self, request: Request, prompt: Sequence[int]) -> Drafter:
         """Return the drafter of one request."""
         drafts = self.drafts and trim_drafts(self.drafts, self._model.vocab_size)
+        if self._options.rows is not None:
+            return (
+                ExternalDrafts(request, drafts)
+                if drafts
+                else TreeDrafter(self._options, request, prompt)
+            )
         return LookaheadDrafter(self._options, request, prompt, drafts)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from itertools import pairwise
+from typing import Literal, get_args
 
 from gate.records import Noise, Record
 
+Source = Literal["window", "recycled", "ngrams"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+MOST_ROWS = 1024
 MOST_DRAFTED = 256
 """Most tokens of a draft, and of the n-gram that is looked up."""
 
@@ -22,12 +27,21 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
     window: columns of the Jacobi window. ngram: length N of the n-grams (N - 1 levels).
     guesses: candidate n-grams verified per step. prompt_ngrams: put the prompt's own
     n-grams into the pool.
+
+    rows: most rows of a step; where given, the guesses are one tree grown to that budget
+    (docs/lookahead.md), and the four keys above are not used. sources: where the tree's guesses
+    come from. shared_noise: guesses of sampled requests use the sampler's noise. step_cost: pairs
+    (rows, cost), by which steps may take fewer rows; empty: always all.
     """
 
     window: int = 5
     ngram: int = 4
     guesses: int = 5
     prompt_ngrams: bool = False
+    rows: int | None = None
+    sources: tuple[Source, ...] = SOURCES
+    shared_noise: bool = True
+    step_cost: tuple[tuple[int, float], ...] = ()
     context: int | None = None
 
     def __post_init__(self) -> None:
@@ -37,6 +51,37 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
             if value < least:
                 msg = f"{key} = {value} cannot guess anything; it must be at least {least}"
                 raise ValueError(msg)
+        if self.rows is not None:
+            self._check_tree(self.rows)
+        elif (self.sources, self.step_cost, self.shared_noise) != (SOURCES, (), True):
+            msg = "sources, step_cost and shared_noise belong to the tree; set rows as well"
+            raise ValueError(msg)
+
+    def _check_tree(self, rows: int) -> None:
+        if not 1 <= rows <= MOST_ROWS:
+            msg = f"rows = {rows}; it must be from 1 (plain decoding) to {MOST_ROWS}"
+            raise ValueError(msg)
+        if not self.sources or len(set(self.sources)) < len(self.sources):
+            msg = f"sources = {list(self.sources)}; name at least one of {', '.join(SOURCES)}, once"
+            raise ValueError(msg)
+        _check_costs(self.step_cost)
+
+    @property
+    def step_rows(self) -> int:
+        """Most rows of one request in a step."""
+        return self.rows or 1 + (self.window + self.guesses) * (self.ngram - 1)
+
+
+def _check_costs(points: tuple[tuple[int, float], ...]) -> None:
+    """Rows must rise from 1, and no step may cost nothing."""
+    rows = [n for n, _ in points]
+    if points and (rows[0] != 1 or any(b <= a for a, b in pairwise(rows))):
+        msg = f"step_cost has rows {rows}; they must begin with 1 and rise"
+        raise ValueError(msg)
+    wrong = next((cost for _, cost in points if not 0.0 < cost < math.inf), None)
+    if wrong is not None:
+        msg = f"step_cost holds the cost {wrong}; costs must be positive and finite"
+        raise ValueError(msg)
 
 
 class PromptLookupOptions(Record, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from gate.decoders.drafting import Drafter, ExtraRows, NoDrafts, Tree
 from gate.faults.base import Changes, fault, thread
 from gate.records import Request
@@ -20,6 +22,7 @@ class Meddling:
         self._inner = inner
         self._change = change
         self.max_tree = inner.max_tree
+        self.n_top = inner.n_top
         self.n_emitted = 1
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:
@@ -35,6 +38,10 @@ class Meddling:
         """Pass on, and remember how long the run was."""
         self.n_emitted = n_emitted
         self._inner.observe(best, n_emitted)
+
+    def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
+        """Pass on."""
+        self._inner.learn(tree, values, ids, path)
 
 
 def useless(tree: Tree, last: int) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -193,3 +194,18 @@ TINY: dict[str, dict[str, object]] = {
         "tie_word_embeddings": False,
     },
 }
+
+
+def build_cycling(toy: LoadedModel) -> LoadedModel:
+    """A toy whose next token depends on the last one alone and runs in cycles of five."""
+    model = copy.deepcopy(toy.model)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        ids = torch.arange(280)
+        known = model.model.embed_tokens.weight
+        model.lm_head.weight[ids // 5 * 5 + (ids + 1) % 5] = known / known.norm(
+            dim=-1, keepdim=True
+        )
+    return wrap_model(model, toy.tokenizer, "cycling")

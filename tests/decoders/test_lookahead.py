@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from gate.decoders.decoding import Layout
 from gate.decoders.drafting import Tree
 from gate.decoders.lookahead import LookaheadDrafter, NgramPool, window_geometry
 from gate.decoders.options import LookaheadOptions
-from gate.models import LoadedModel, wrap_model
+from gate.models import LoadedModel
 from gate.records import Generation, Request, Sampling
 from tests.decoders.helpers import (
     TINY,
     assert_same_outputs,
+    build_cycling,
     build_tiny,
     decode_ahead,
     decode_plainly,
@@ -198,21 +197,6 @@ def test_window_moves_by_the_tokens_committed_and_forms_one_ngram_per_column() -
     assert drafter._pool.continuations(1) == [(4, 10)]
     assert drafter._pool.continuations(3) == [(6, 30)]
     assert drafter._levels == [[5, 6, 7], [20, 30, 7]]
-
-
-def build_cycling(toy: LoadedModel) -> LoadedModel:
-    """A toy whose next token depends on the last one alone and runs in cycles of five."""
-    model = copy.deepcopy(toy.model)
-    with torch.no_grad():
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight.zero_()
-            layer.mlp.down_proj.weight.zero_()
-        ids = torch.arange(280)
-        known = model.model.embed_tokens.weight
-        model.lm_head.weight[ids // 5 * 5 + (ids + 1) % 5] = known / known.norm(
-            dim=-1, keepdim=True
-        )
-    return wrap_model(model, toy.tokenizer, "cycling")
 
 
 @pytest.mark.parametrize("ngram", [2, 3, 4])
