@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import calibration, controls, detection
+import pytest
+import torch
+
+from benchmarks import calibration, controls, detection, gpu
+from benchmarks.fresh_prompts import FRESH
 from benchmarks.practices import (
     PRACTICES,
     Evidence,
@@ -15,6 +19,7 @@ from benchmarks.practices import (
     flags_many_changed_texts,
     flags_mmd,
 )
+from benchmarks.prompts import PROMPTS
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -76,3 +81,36 @@ def test_mmd_flags_other_texts_and_not_the_same_ones() -> None:
     other = make_evidence([("a" * 8, "b" * 8) for _ in range(8)], (0.0, 0.0))
     assert not flags_mmd(same)
     assert flags_mmd(other)
+
+
+def test_the_gpu_benchmark_runs_on_a_cpu_and_projects_the_speed_up(tmp_path: Path) -> None:
+    figures, file = tmp_path / "lookahead.json", tmp_path / "gpu.json"
+    budgets = [{"setting": "B8", "kind": "story", "tokens_per_forward": 2.0}]
+    figures.write_text(json.dumps({"budgets": budgets}))
+    words = ["--json", str(file), "--device", "cpu", "--tiny", "--figures", str(figures)]
+    assert gpu.main(words) == 0
+    found = read(file)
+    assert [step["rows"] for step in found["steps"]] == [1, 2, 8]
+    assert found["steps"][0]["kernels"]
+    assert found["steps"][-1]["kernels"]
+    assert {(row["arm"], row["batch"]) for row in found["arms"]} == {
+        (arm, batch) for arm in ("plain", "B8", "generate") for batch in (1, 2)
+    }
+    [one] = found["projected"]
+    ratio = found["steps"][0]["step_ms"] / found["steps"][-1]["step_ms"]
+    assert one["speed_up"] == pytest.approx(2.0 * ratio, abs=1e-3)
+
+
+def test_a_static_step_gives_the_tokens_of_a_plain_forward() -> None:
+    model = gpu.make_random_model(gpu.TINY, torch.float32, torch.device("cpu"))
+    with torch.inference_mode():
+        step = gpu.StaticStep(model, 2, 3, 0)
+        expected = model(torch.full((2, 3), 7)).logits.argmax(-1)
+        assert torch.equal(step.run(), expected)
+
+
+def test_fresh_prompts_are_thirty_and_new() -> None:
+    texts = [text for part in FRESH.values() for text in part]
+    assert len(set(texts)) == 30
+    assert not set(texts) & {text for part in PROMPTS.values() for text in part}
+    assert list(FRESH) == list(PROMPTS)
