@@ -28,7 +28,15 @@ from gate.models import LoadedModel, load_model, resolve_model
 from gate.records import Generation, Request
 
 MODEL = "embedded:smollm2-135m-instruct"
-SETTINGS = {"W7N4G7": (7, 4, 7), "W10N5G10": (10, 5, 10), "W15N5G15": (15, 5, 15)}
+POOLS = {"W7N4G7": (7, 4, 7), "W10N5G10": (10, 5, 10), "W15N5G15": (15, 5, 15)}
+BUDGETS = (40, 80, 120)
+ABLATED = 80
+ABLATION = {
+    "": ["window", "recycled", "ngrams"],
+    " without window": ["recycled", "ngrams"],
+    " without recycled": ["window", "ngrams"],
+    " without ngrams": ["window", "recycled"],
+}
 PUBLISHED = {
     ("W7N4G7", False): 1.58,
     ("W10N5G10", False): 1.66,
@@ -80,28 +88,33 @@ def decode(
     return {g.request_id: g for part in parts for g in decoder.generate(part)}
 
 
+def list_settings() -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield name and options: window and pool, budgets of rows, the ablation at one of them."""
+    for name, (window, ngram, guesses) in POOLS.items():
+        for prompt_ngrams in (False, True):
+            pool = {"window": window, "ngram": ngram, "guesses": guesses}
+            yield name, {**pool, "prompt_ngrams": prompt_ngrams}
+    for rows in BUDGETS:
+        for name, sources in ABLATION.items():
+            if rows == ABLATED or not name:
+                yield f"B{rows}{name}", {"rows": rows, "sources": sources}
+
+
 def compare_settings(model: LoadedModel, requests: Sequence[Request]) -> Iterator[Row]:
     """Yield tokens and rows per forward of each setting, by kind and pooled."""
     plain = decode(model, {"kind": "autoregressive"}, requests, BATCH)
-    for setting, (window, ngram, guesses) in SETTINGS.items():
-        for prompt_ngrams in (False, True):
-            table = {
-                "kind": "lookahead",
-                "window": window,
-                "ngram": ngram,
-                "guesses": guesses,
+    for setting, options in list_settings():
+        prompt_ngrams = bool(options.get("prompt_ngrams"))
+        found = decode(model, {"kind": "lookahead", **options}, requests, BATCH)
+        for kind in (*PROMPTS, "all"):
+            ids = [r.id for r in requests if kind in (r.task, "all")]
+            yield {
+                "setting": setting,
                 "prompt_ngrams": prompt_ngrams,
+                "kind": kind,
+                **summarise(ids, found, plain),
+                "published": PUBLISHED.get((setting, prompt_ngrams)) if kind == "all" else None,
             }
-            found = decode(model, table, requests, BATCH)
-            for kind in (*PROMPTS, "all"):
-                ids = [r.id for r in requests if kind in (r.task, "all")]
-                yield {
-                    "setting": setting,
-                    "prompt_ngrams": prompt_ngrams,
-                    "kind": kind,
-                    **summarise(ids, found, plain),
-                    "published": PUBLISHED.get((setting, prompt_ngrams)) if kind == "all" else None,
-                }
 
 
 def summarise(
