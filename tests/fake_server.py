@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,13 +45,14 @@ class FakeServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", options.get("port", 0)), Handler)
         self.fault: Fault = options.get("fault") or (lambda _n, _body: "")
         self.owner: str = options.get("owner", "nobody")
         self.key: str = options.get("key", "")
         self.has_ids: bool = options.get("has_ids", False)
         self.metrics: str | None = options.get("metrics")
         self.ignored: tuple[str, ...] = options.get("ignored", ())
+        self.drafts_each: int | None = options.get("drafts_each")  # accepted in each answer
         self.bodies: list[dict[str, Any]] = []
         self.n_now = self.n_most = 0
         self.lock = threading.Lock()
@@ -140,10 +143,13 @@ class Handler(BaseHTTPRequestHandler):
             text, finish = text[: min(starts)], "stop"
             tokens = tokens[: len(text.split())]
         n_output = len(tokens) + (7 if fault == "wrong-count" else 0)
-        answer = {
+        answer: dict[str, Any] = {
             "model": "another-model" if fault == "wrong-model" else body["model"],
             "usage": {"prompt_tokens": 5, "completion_tokens": n_output},
         }
+        if self.server.drafts_each is not None:
+            accepted = min(self.server.drafts_each, max(0, len(tokens) - 1))
+            answer["timings"] = {"draft_n": accepted + 1, "draft_n_accepted": accepted}
         is_chat = "messages" in body
         pieces = [text] if not body.get("stream") else [f" {word}" for word in text.split()]
         if body.get("stream"):
@@ -221,3 +227,28 @@ def name_faults(**by_fault: set[int]) -> Fault:
     return lambda n, _: next(
         (name.replace("_", "-").strip("-") for name, hit in by_fault.items() if n in hit), ""
     )
+
+
+def main() -> None:
+    """Serve on a port, as a program: --port N, --die-after N requests, --owner NAME, --quiet."""
+    words = sys.argv[1:]
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    limit = int(options.get("--die-after", "0"))
+
+    def count(n: int, _: Mapping[str, Any]) -> str:
+        if limit and n >= limit:
+            print("out of memory, with the key", os.environ.get("FAKE_KEY", ""), flush=True)
+            os._exit(9)
+        return ""
+
+    server = FakeServer(
+        fault=count, owner=options.get("--owner", "nobody"), port=int(options["--port"])
+    )
+    if "--drafts" in options:
+        server.drafts_each = int(options["--drafts"])
+    print("ready", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
