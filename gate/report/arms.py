@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gate.report.page import PairRow
@@ -28,6 +29,20 @@ DIFFERS = "differs"
 def list_facts(decision: Decision) -> tuple[PairRow, ...]:
     """Return what was compared, as the first screen shows it."""
     return tuple(_write_fact(decision, name, paths) for name, paths in FACTS)
+
+
+def write_compared(rows: Sequence[PairRow]) -> str:
+    """Return in one sentence what was compared: both decoders, and what they share."""
+    facts = {row.name: row for row in rows}
+    decoder, options = facts["Decoder"], facts["Options"]
+    if NOT_RECORDED in {decoder.baseline, decoder.candidate}:
+        return ""
+    settings = "" if options.candidate in {"none", NOT_RECORDED} else f" ({options.candidate})"
+    shared = [facts[name].candidate for name in ("Model", "Precision", "Device", "Evaluation set")]
+    known = [one for one in shared if one != NOT_RECORDED]
+    n = facts["Requests"].candidate
+    count = "" if n == NOT_RECORDED else f", {n} requests"
+    return f"{decoder.baseline} against {decoder.candidate}{settings}: {', '.join(known)}{count}"
 
 
 def list_provenance(decision: Decision) -> tuple[PairRow, ...]:

@@ -231,6 +231,7 @@ class Page:
     alerts: tuple[str, ...]
     notes: tuple[str, ...]
     arms: tuple[PairRow, ...]
+    compared: str
     stopping: tuple[VerdictRow, ...]
     others: tuple[VerdictRow, ...]
     unjudged: tuple[VerdictRow, ...]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gate.export.outcomes import check_outcomes, stops_release
 from gate.records import Outcome
-from gate.report.arms import list_facts, list_provenance
+from gate.report.arms import list_facts, list_provenance, write_compared
 from gate.report.conduct import make_conformance, make_endings
 from gate.report.curves import list_divergence_charts, list_serving_charts, make_acceptance
 from gate.report.forks import list_forks, write_forks_remark
@@ -78,7 +78,8 @@ def make_page(decision: Decision) -> Page:
         purpose_meaning=PURPOSES.get(decision.purpose, ""),
         alerts=_list_alerts(decision),
         notes=_list_notes(decision),
-        arms=list_facts(decision),
+        arms=(arms := list_facts(decision)),
+        compared=write_compared(arms),
         stopping=tuple(row for row in verdicts if row.stops),
         others=tuple(row for row in verdicts if not row.stops and _is_judged(row)),
         unjudged=tuple(row for row in verdicts if not _is_judged(row)),

@@ -185,6 +185,14 @@ def test_a_token_shows_its_spaces_and_a_missing_one_says_so() -> None:
     assert (card.token_baseline, card.token_candidate[:9]) == ("␣twelve", "(no token")
 
 
+def test_what_was_compared_is_said_in_one_sentence_of_the_banner() -> None:
+    assert make_page(make_decision()).compared == (
+        "autoregressive against lookahead (window 5, ngram 4, guesses 5): "
+        "embedded:smollm2-135m-instruct, float32, cpu, smoke, 60 requests"
+    )
+    assert not make_page(make_decision(provenance={})).compared
+
+
 def test_a_criterion_that_nobody_judged_says_so() -> None:
     rows = make_page(make_decision(verdicts=())).criteria
     assert {row.came_to for row in rows} == {"no verdict"}
