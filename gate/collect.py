@@ -13,8 +13,10 @@ import msgspec
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.options import LookaheadOptions
 from gate.errors import RunError
+from gate.gain import collect_profile
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Paired, make_arm
+from gate.measures.profiling import Profile
 from gate.measures.repeats import Repeats
 from gate.memorisation import control_memory
 from gate.offers import keep_offered
@@ -22,7 +24,7 @@ from gate.plan import ARMS, Plan
 from gate.progress import Progress
 from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
-from gate.timing import TimingBlock, collect_timing
+from gate.timing import Timing, collect_timing, plan_sweep
 
 Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
@@ -57,8 +59,10 @@ class Collected:
 
     requests: tuple[Request, ...]  # with token-id prompts
     arms: dict[str, Arm]
-    timing: tuple[TimingBlock, ...]
+    timing: Timing
     bound: NoiseBound
+    sweep_limits: Mapping[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
     band: BandProbe | None = None  # None: the candidate takes no drafts from outside
     repeats: Repeats | None = None  # None: nothing was sent again
     float32: Float32 | None = None  # None: the run is float32 itself, or leaves it out
@@ -75,7 +79,9 @@ def collect(
     bound = _calibrate(plan, store, stored, session, progress)
     arms = {arm: _collect_arm(plan, store, stored, session, arm, progress) for arm in ARMS}
     decoders = {name: decoder for name, (_, decoder) in arms.items()}
-    timing = collect_timing(store, stored, session, decoders, progress)
+    timing = collect_timing(plan, store, stored, session, decoders, progress)
+    n_rows = step_rows(plan.specs["candidate"])
+    profile = collect_profile(plan, store, stored, session, n_rows, progress)
     band = _probe_band(plan, store, stored, session, arms, bound)
     if not session.is_unchanged:
         msg = (
@@ -86,6 +92,8 @@ def collect(
         requests=tuple(r for batch in stored.batches for r in batch),
         arms={name: arm for name, (arm, _) in arms.items()},
         timing=timing,
+        sweep_limits=stored.sweep_limits,
+        profile=profile,
         bound=bound,
         band=band,
         memory=control_memory(store, stored, session),
@@ -136,7 +144,13 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
     )
     batches = tuple(batch for part in (conformance, tasks) for batch in session.split(part, size))
     timing = tuple(tuple(session.tokenise(r) for r in block) for block in plan.timing)
-    fixed = msgspec.structs.replace(stored, batches=batches, timing=timing)
+    mixed = tuple(tuple(session.tokenise(r) for r in block) for block in plan.mixed)
+    spare = [session.tokenise(r) for r in plan.spare]
+    n_rows = max(step_rows(spec) for spec in plan.specs.values())
+    sweep, limits = plan_sweep(plan, session, tasks, spare, n_rows)
+    fixed = msgspec.structs.replace(
+        stored, batches=batches, timing=timing, mixed=mixed, sweep=sweep, sweep_limits=limits
+    )
     store.write("plan.json", fixed)
     return fixed
 

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from gate.errors import UsageError
+from gate.gain_config import EconomicsConfig, ServingConfig
 from gate.records import Claim, Criterion, Purpose, Record
 
 MOST_RESAMPLES = 10_000_000
@@ -101,18 +102,6 @@ class RunConfig(Record, frozen=True, kw_only=True):
                 raise ValueError(message)
 
 
-class EconomicsConfig(Record, frozen=True, kw_only=True):
-    """Prices. ``device_hour_usd`` is what one device costs for an hour."""
-
-    device_hour_usd: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a price that would make every cost zero or negative."""
-        if self.device_hour_usd is not None and not 0 < self.device_hour_usd < float("inf"):
-            msg = f"device_hour_usd = {self.device_hour_usd}; a price must be above 0"
-            raise ValueError(msg)
-
-
 class Config(Record, frozen=True, kw_only=True):
     """The whole of gate.toml. An arm's table is its kind and that kind's options."""
 
@@ -125,6 +114,7 @@ class Config(Record, frozen=True, kw_only=True):
     purpose: Purpose = "content"
     seed: int = 0
     run: RunConfig = RunConfig()
+    serving: ServingConfig = ServingConfig()
     economics: EconomicsConfig = EconomicsConfig()
     criteria: tuple[Criterion, ...] = ()
 

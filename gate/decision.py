@@ -12,6 +12,7 @@ from gate.collect import Collected
 from gate.config import Config
 from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
+from gate.gain_words import note_gain
 from gate.measures.memorisation import describe_memory
 from gate.plan import ARMS, Plan
 from gate.provenance import describe_machine, find_differences
@@ -233,6 +234,7 @@ def _notes(
     notes += _list_limits(collected)
     notes += collected.remarks
     notes += filter(None, [describe_memory(collected.memory)])
+    notes += note_gain(comparisons)
     if collected.arms["candidate"].spec.noise == "own":
         notes.append(
             "sampled outputs of this decoder use randomness of their own and are not certified "

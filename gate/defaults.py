@@ -10,7 +10,24 @@ import msgspec
 from gate.measures.float32 import GROUP as FLOAT32
 from gate.records import Claim, Criterion, Purpose
 
-GAIN_MEASURES = frozenset({"time_ratio", "tokens_per_second", "ttft", "latency"})
+GAIN_MEASURES = frozenset(
+    {
+        "time_ratio",
+        "tokens_per_second",
+        "ttft",
+        "tpot",
+        "latency",
+        "chunk_gap",
+        "worst_gap",
+        "goodput",
+        "serving_errors",
+        "serving_timeouts",
+        "device_seconds",
+        "cost_per_request",
+        "margin_per_request",
+        "crossover_batch",
+    }
+)
 MEASURES = GAIN_MEASURES | frozenset(
     {
         "token_defects",
@@ -47,7 +64,18 @@ LOCKED = (
 )
 """Under ``lossless`` these may be tightened, never narrowed, loosened or made non-blocking."""
 
-SHARES = frozenset({"task_delta", "guard_flips", "error_rate", "dropped_pairs", "flip_rate"})
+SHARES = frozenset(
+    {
+        "task_delta",
+        "guard_flips",
+        "error_rate",
+        "dropped_pairs",
+        "flip_rate",
+        "goodput",
+        "serving_errors",
+        "serving_timeouts",
+    }
+)
 """Measures whose differences are shares: a margin of 1 could never fail."""
 
 _BASELINE = (
@@ -259,8 +287,22 @@ _GAIN = (
         groups="each_class",
         rule="at_most",
         margin=1.10,
-        blocking=False,
         rationale="no request class should pay more than a tenth for the others' gain",
+    ),
+    Criterion(
+        name="cost",
+        measure="device_seconds",
+        rule="at_most",
+        margin=1.0,
+        rationale="a change that takes more of the device per request does not pay",
+    ),
+    Criterion(
+        name="cost by class",
+        measure="device_seconds",
+        groups="each_class",
+        rule="at_most",
+        margin=1.10,
+        rationale="a blend must not hide a class that costs more than a tenth more",
     ),
 )
 

@@ -7,7 +7,7 @@ after ends in a decision, if need be ERROR with its reason.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from gate.export.junit import render_junit
 from gate.export.redact import redact
 from gate.export.summary import render_summary
 from gate.float32 import add_float32
+from gate.gain import measure_gain
 from gate.measures.acceptance import compare_acceptance
 from gate.measures.acceptance_drop import compare_drop
 from gate.measures.band import compare_band
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
+from gate.measures.entropy import compare_entropy
 from gate.measures.exercise import compare_exercise
 from gate.measures.float32 import compare_float32
 from gate.measures.forks import compare_forks, find_forks
@@ -36,13 +38,12 @@ from gate.measures.memorisation import compare_memory
 from gate.measures.paired import Paired
 from gate.measures.repeats import compare_repeats
 from gate.measures.sampling import compare_sampling
-from gate.measures.serving import compare_serving
 from gate.measures.task_deltas import compare_tasks
 from gate.measures.termination import compare_termination
 from gate.measures.tokens import compare_certificates, compare_rates
-from gate.plan import ARMS, TASKS, Plan, make_plan, prompt_text
+from gate.plan import TASKS, Plan, make_plan, prompt_text
 from gate.progress import Progress
-from gate.records import Comparison, Decision, Generation, Request
+from gate.records import Comparison, Decision
 from gate.repeats import add_repeats
 from gate.report.html import render_html
 from gate.store import (
@@ -123,12 +124,11 @@ def _run_in_session(
 def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison]:
     """Apply every measure."""
     rng = np.random.default_rng(plan.project.config.seed)
-    shares = {name: entry.traffic_share for name, entry in plan.evalset.spec.classes.items()}
     return [
         *measure_content(plan, paired, collected, rng),
         *measure_quality(plan, paired, rng),
         *compare_forks(paired),
-        *compare_serving(_timings(collected), shares),
+        *measure_gain(plan, collected.timing, collected.sweep_limits, collected.profile),
     ]
 
 
@@ -138,7 +138,7 @@ def measure_content(
     """Apply the measures that need the outputs and what the referee says of them."""
     config = plan.project.config
     traffic = without_conformance(paired)
-    certified = add_timing(traffic, collected.timing)
+    certified = add_timing(traffic, collected.timing.certified)
     return [
         *compare_certificates(certified),
         *compare_termination(certified),
@@ -151,6 +151,7 @@ def measure_content(
         *compare_divergence(traffic),
         *compare_errors(traffic),
         *compare_acceptance(traffic),
+        *compare_entropy(traffic),
         *compare_drop(traffic, plan.reference),
         *compare_repeats(collected.repeats, collected.arms, collected.bound),
         *compare_float32(collected.float32, paired),
@@ -161,15 +162,6 @@ def measure_quality(plan: Plan, paired: Paired, rng: np.random.Generator) -> lis
     """Apply the measures that need the evalset's tasks: scores and guards."""
     traffic = without_conformance(paired)
     return [*_score_tasks(plan, traffic, rng), *compare_guards(traffic, plan.evalset)]
-
-
-def _timings(
-    collected: Collected,
-) -> list[tuple[dict[str, Sequence[Generation]], Sequence[Request]]]:
-    return [
-        ({name: block.results[name].generations for name in ARMS}, block.requests)
-        for block in collected.timing
-    ]
 
 
 def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:

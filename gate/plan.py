@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gate.config import Project, resolve_inside
+from gate.config import Config, Project, resolve_inside
 from gate.conformance import Row, load_conformance
 from gate.decoders.base import (
     OWN_ENGINE,
@@ -27,6 +27,7 @@ from gate.own_criteria import merge_criteria
 from gate.progress import Progress
 from gate.provenance import hash_json, hash_package
 from gate.records import Criterion, DecoderSpec, Request
+from gate.timing_plan import list_spare, plan_mixed, plan_timing
 
 ARMS = ("baseline", "candidate")
 SESSION = "gate.decoders.session"
@@ -44,6 +45,8 @@ class Plan:
     requests: tuple[Request, ...]
     conformance: tuple[Row, ...]  # empty where skipped with a reason
     timing: tuple[tuple[Request, ...], ...]
+    mixed: tuple[tuple[Request, ...], ...]  # at the traffic's shares
+    spare: tuple[Request, ...]  # held-back prompts that no block sends
     specs: dict[str, DecoderSpec]
     criteria: tuple[Criterion, ...]
     resolved: Any  # models.ResolvedModel
@@ -82,7 +85,9 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     evalset = load_evalset(project, "evalset", config.evalset)
     tasks = load_object(f"{TASKS}:plan_requests")
     requests = tasks(evalset, config.seed)
-    timing = load_object(f"{TASKS}:plan_timing")(evalset, config.run.timing_per_class, config.seed)
+    timing = plan_timing(evalset, config.run.timing_per_class, config.seed)
+    mixed = _plan_mixed(config, evalset)
+    spare = list_spare(evalset, [r for block in (*timing, *mixed) for r in block], config.seed)
     _check_groups(criteria, evalset)
     for arm, spec in specs.items():
         check_offered(arm, spec.unsupported, [*requests, *(r for block in timing for r in block)])
@@ -104,6 +109,8 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         requests=tuple(requests),
         conformance=() if config.run.skip_conformance else load_conformance(),
         timing=tuple(tuple(block) for block in timing if block),
+        mixed=tuple(tuple(block) for block in mixed if block),
+        spare=tuple(spare),
         specs=specs,
         criteria=tuple(criteria),
         resolved=resolved,
@@ -136,6 +143,20 @@ def choose_session(specs: Mapping[str, DecoderSpec], model: str) -> str:
     return SESSION
 
 
+def _plan_mixed(config: Config, evalset: Evalset) -> tuple[list[Request], list[Request]]:
+    """Plan the mixed blocks. Raises UsageError where economics.traffic names other classes."""
+    traffic, classes = config.economics.traffic, evalset.spec.classes
+    if traffic and set(traffic) != set(classes):
+        odd = sorted(set(traffic) ^ set(classes))
+        msg = (
+            f"economics.traffic and the classes of {config.evalset} differ in {', '.join(odd)}; "
+            "give every class of the evalset a share, 0 where it has no traffic"
+        )
+        raise UsageError(msg)
+    n, n_taken = config.serving.mixed_requests, 2 * config.run.timing_per_class
+    return plan_mixed(evalset, n, n_taken, config.seed, traffic or None)
+
+
 def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:
     """Read what the approved candidate took. Raises UsageError where it is of another evalset."""
     name = project.config.run.acceptance_reference
@@ -157,7 +178,7 @@ def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference |
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
-    known |= {"first_of_run", "inside_run", "by_token", FLOAT32}
+    known |= {"first_of_run", "inside_run", "by_token", "mixed", FLOAT32}
     known |= {*evalset.spec.tasks, *evalset.spec.classes}
     for criterion in criteria:
         if criterion.groups not in known:

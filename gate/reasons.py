@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gate.gain_words import explain_cost, explain_seconds
 from gate.measures.float32 import GROUP as FLOAT32
 from gate.measures.power import required_n_to_decide
 from gate.records import Comparison, Criterion, Outcome, Verdict
@@ -245,6 +246,8 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "task_delta": _tasks,
     "guard_flips": _guards,
     "time_ratio": _time,
+    "device_seconds": explain_seconds,
+    "cost_per_request": explain_cost,
     "pit_distance": _sampled,
     "band_acceptance": _band,
     "baseline_repeats": _repeats,

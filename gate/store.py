@@ -49,22 +49,30 @@ class Fault(Record, frozen=True, kw_only=True):
 class BatchResult(Record, frozen=True, kw_only=True):
     """Everything one batch gave in one arm.
 
-    faults: by "request id#repeat". drafts: counted by the server over the whole batch.
+    faults: by "request id#repeat". drafts: counted by the server over the whole batch. wall_s: how
+    long it took, of timing blocks.
     """
 
     generations: tuple[Generation, ...]
     scores: tuple[TokenScores, ...] = ()
     faults: dict[str, tuple[Fault, ...]] = {}
     drafts: DraftCount | None = None
+    wall_s: float | None = None
 
 
 class StoredPlan(Record, frozen=True, kw_only=True):
-    """What makes two runs the same run, and the requests in batches."""
+    """What makes two runs the same run, and the requests in batches.
+
+    timing, mixed: blocks; sweep: waves, each of as many requests as are served together.
+    """
 
     fingerprint: str
     created_at: str
     batches: tuple[tuple[Request, ...], ...]
     timing: tuple[tuple[Request, ...], ...] = ()
+    mixed: tuple[tuple[Request, ...], ...] = ()
+    sweep: tuple[tuple[Request, ...], ...] = ()
+    sweep_limits: dict[str, str] = {}  # batch size -> why it has no wave
 
 
 class Earlier(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ RECORDS = (
     config.RunConfig,
     config.AllowedDifference,
     config.EconomicsConfig,
+    config.ServingConfig,
     Criterion,
     options.AutoregressiveOptions,
     options.LookaheadOptions,

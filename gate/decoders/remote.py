@@ -8,7 +8,6 @@ stays unscored. A referee, where gate.toml names one, takes the place of ``evide
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
 from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
+from gate.decoders.load import Load, serve
 from gate.decoders.repeats import add_drafts, rename
 from gate.decoders.requests_plain import plan_plain_conformance
 from gate.decoders.server import Servers
@@ -219,20 +219,21 @@ class RemoteSession:
             faults={key: found for key, found in faults.items() if found},
         )
 
-    def run_timing(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
-        """Serve requests one by one, streamed, on the gate's own clock."""
+    def run_timing(
+        self,
+        decoder: Decoder,
+        requests: Sequence[Request],
+        load: Load | None = None,
+        *,
+        is_scored: bool = True,
+    ) -> BatchResult:
+        """Serve requests under a load (one by one), streamed, on the gate's own clock."""
         streamed = [msgspec.structs.replace(request, stream=True) for request in requests]
-        generations = [self._time_one(decoder, request) for request in streamed]
-        return self._examine(streamed, generations)
-
-    def _time_one(self, decoder: Decoder, request: Request) -> Generation:
-        began = time.perf_counter()
-        generation = self.collect(decoder, [request])[0]
-        if generation.trace is None or generation.trace.total_s is not None:
-            return generation
-        total = time.perf_counter() - began
-        timed = msgspec.structs.replace(generation.trace, total_s=total)
-        return msgspec.structs.replace(generation, trace=timed)
+        generations, wall_s = serve(self.collect, decoder, streamed, load or Load())
+        if not is_scored:
+            return BatchResult(generations=tuple(generations), wall_s=wall_s)
+        examined = self._examine(streamed, generations)
+        return msgspec.structs.replace(examined, wall_s=wall_s)
 
     def warm_up(self, decoder: Decoder) -> None:
         """Send prompts from outside the evalset, so that no block pays for a first time."""

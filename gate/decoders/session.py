@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
+from gate.decoders.load import Load, serve
 from gate.decoders.memory import check_room, fit_batch
 from gate.decoders.probing import probe_band
 from gate.decoders.runtime import describe_device, describe_versions, hash_template
@@ -36,7 +36,7 @@ from gate.models import (
     read_model_config,
     resolve_model,
 )
-from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores, Trace
+from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
 
@@ -271,19 +271,20 @@ class Session:
             generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:], usage=usage
         )
 
-    def run_timing(self, decoder: Decoder, requests: Sequence[Request]) -> BatchResult:
-        """Serve requests at concurrency 1 on the gate's own clock; score them afterwards."""
-        generations = [self._time_one(decoder, request) for request in requests]
-        return self._examine(requests, generations, None)
-
-    def _time_one(self, decoder: Decoder, request: Request) -> Generation:
-        began = time.perf_counter()
-        generation = self.collect(decoder, [request])[0]
-        total = time.perf_counter() - began
-        trace = generation.trace or Trace()
-        ttft = trace.ttft_s if trace.ttft_s is not None and 0 < trace.ttft_s <= total else None
-        timed = msgspec.structs.replace(trace, total_s=total, ttft_s=ttft)
-        return msgspec.structs.replace(generation, trace=timed)
+    def run_timing(
+        self,
+        decoder: Decoder,
+        requests: Sequence[Request],
+        load: Load | None = None,
+        *,
+        is_scored: bool = True,
+    ) -> BatchResult:
+        """Serve requests under a load (one by one) on the gate's own clock; score them later."""
+        generations, wall_s = serve(self.collect, decoder, requests, load or Load())
+        if not is_scored:
+            return BatchResult(generations=tuple(generations), wall_s=wall_s)
+        examined = self._examine(requests, generations, None)
+        return msgspec.structs.replace(examined, wall_s=wall_s)
 
     def warm_up(self, decoder: Decoder) -> None:
         """Run prompts from outside the evalset, so that no block pays for a first time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ TimingBlock = tuple[Mapping[str, Sequence[Generation]], Sequence[Request]]
 """Generations by arm ("baseline", "candidate") and the prompts they answer."""
 ARMS = ("baseline", "candidate")
 ORDERS = ("baseline_first", "candidate_first")
-PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 N_QUANTILES = 41  # points of a distribution that a report draws
 Ratio = Callable[[FloatArray, FloatArray, float], Estimate]
 
@@ -69,8 +70,10 @@ def compare_serving(
 
     time_ratio: total time, candidate over baseline; its arms are seconds per request, and
     ``detail`` holds latency percentiles. latency: geometric mean of seconds per request.
-    ttft, tpot: seconds. tokens_per_second: mean over requests. All differences are ratios
-    with paired bounds (Fieller), confidence_level on each side; one pair bounds nothing.
+    ttft, tpot: seconds; tpot is the mean per-token inter-token latency. chunk_gap, worst_gap:
+    mean and longest wait between what a user sees arrive (a step may bring several tokens);
+    answers in one piece have none. tokens_per_second: mean over requests. All differences are
+    ratios with paired bounds (Fieller), confidence_level on each side; one pair bounds nothing.
     A pair is dropped where an arm failed, or its time is missing, zero or negative.
     """
     timed = [one for n, block in enumerate(blocks) for one in _pair_block(block, ORDERS[n % 2])]
@@ -80,6 +83,16 @@ def compare_serving(
         for figure in FIGURES
         for group in ("all", *classes)
     ]
+
+
+def compare_mixed(
+    blocks: Sequence[TimingBlock], confidence_level: float = 0.95
+) -> list[Comparison]:
+    """Return the same comparisons of blocks drawn at the traffic's shares, as group ``mixed``."""
+    if not blocks:
+        return []
+    whole = compare_serving(blocks, None, confidence_level)
+    return [msgspec.structs.replace(one, group="mixed") for one in whole if one.group == "all"]
 
 
 def _pair_block(block: TimingBlock, order: str) -> list[_Timed]:
@@ -121,6 +134,26 @@ def read_tpot(generation: Generation) -> float | str:
     return (total - ttft) / (n_tokens - 1)
 
 
+def read_gaps(generation: Generation) -> list[float]:
+    """Return seconds between arrivals: of streamed chunks, else of the engine's steps."""
+    trace = _trace(generation)
+    if trace.chunks:
+        return [right.at_s - left.at_s for left, right in pairwise(trace.chunks)]
+    return [step.wall_s for step in trace.steps[1:] if step.n_emitted]
+
+
+def read_chunk_gap(generation: Generation) -> float | str:
+    """Return the mean wait between arrivals, seconds, or what is wrong."""
+    gaps = read_gaps(generation)
+    return _check_time(sum(gaps) / len(gaps), "chunk gap") if gaps else "no second chunk"
+
+
+def read_worst_gap(generation: Generation) -> float | str:
+    """Return the longest wait between arrivals, seconds, or what is wrong."""
+    gaps = read_gaps(generation)
+    return _check_time(max(gaps), "chunk gap") if gaps else "no second chunk"
+
+
 def read_speed(generation: Generation) -> float | str:
     """Return tokens per second over the whole request, or what is wrong."""
     time, n_tokens = read_time(generation), count_tokens(generation)
@@ -157,6 +190,8 @@ FIGURES = (
     _Figure("latency", "lower_is_better", read_time, geometric_mean_ratio, _geometric_mean),
     _Figure("ttft", "lower_is_better", read_ttft),
     _Figure("tpot", "lower_is_better", read_tpot),
+    _Figure("chunk_gap", "lower_is_better", read_chunk_gap),
+    _Figure("worst_gap", "lower_is_better", read_worst_gap),
     _Figure("tokens_per_second", "higher_is_better", read_speed),
 )
 

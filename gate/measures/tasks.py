@@ -24,7 +24,7 @@ from lm_eval.tasks import TaskManager
 
 from gate.errors import RunError, UsageError
 from gate.evalset import Evalset, map_classes
-from gate.evalset_files import Document, GenerationKwargs, TimingPrompt
+from gate.evalset_files import Document, GenerationKwargs
 from gate.measures.sandbox import BoundedEnvironment
 from gate.measures.task_deltas import TaskScore
 from gate.records import Generation, Request, Sampling
@@ -100,42 +100,6 @@ def _read_sampling(kwargs: GenerationKwargs, seed: int) -> Sampling:
         presence_penalty=kwargs.presence_penalty,
         frequency_penalty=kwargs.frequency_penalty,
         seed=seed,
-    )
-
-
-def plan_timing(
-    evalset: Evalset, n_per_class: int, seed: int, eos_ids: Sequence[int] = ()
-) -> tuple[list[Request], list[Request]]:
-    """Return two blocks of ``n_per_class`` held-back prompts per class with no prompt in common.
-
-    Raises UsageError where the timing file has too few.
-    """
-    blocks: tuple[list[Request], list[Request]] = ([], [])
-    for name in evalset.spec.classes:
-        rows = [row for row in evalset.timing if row.request_class == name]
-        if len(rows) < 2 * n_per_class:
-            msg = (
-                f"{evalset.folder / (evalset.spec.timing or 'evalset.toml')}: {len(rows)} timing "
-                f"prompts of class {name!r}, and two blocks of timing_per_class = {n_per_class} "
-                f"need {2 * n_per_class}; add prompts or lower timing_per_class"
-            )
-            raise UsageError(msg)
-        for n, block in enumerate(blocks):
-            taken = rows[n * n_per_class : (n + 1) * n_per_class]
-            block += [_make_timing_request(row, seed, eos_ids) for row in taken]
-    return blocks
-
-
-def _make_timing_request(row: TimingPrompt, seed: int, eos_ids: Sequence[int]) -> Request:
-    return Request(
-        id=f"timing/{row.id}",
-        task="timing",
-        request_class=row.request_class,
-        prompt=({"role": "user", "content": row.prompt},),
-        max_tokens=row.max_tokens,
-        stop=row.stop,
-        eos_ids=tuple(eos_ids),
-        sampling=Sampling(seed=seed),
     )
 
 

@@ -45,8 +45,13 @@ class Trace(Record, frozen=True, kw_only=True):
     """Timing and acceptance of one generation.
 
     ``steps`` empty: the decoder does not tell them; ``drafts`` may still hold their totals.
+
+    sent_s: seconds after its timing block began, on the gate's clock; None outside of one.
+    queued_s: how long it then waited for the decoder; part of ttft_s and total_s.
     """
 
+    sent_s: float | None = None
+    queued_s: float = 0.0
     ttft_s: float | None = None
     total_s: float | None = None
     device_s: float | None = None

@@ -247,6 +247,7 @@ class Page:
     divergence: Table
     divergence_charts: tuple[Chart, ...]
     guards: tuple[GuardRow, ...]
+    earnings: tuple[Table, ...]
     serving: Table
     serving_charts: tuple[Chart, ...]
     acceptance: Heat

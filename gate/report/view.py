@@ -15,6 +15,7 @@ from gate.records import Outcome
 from gate.report.arms import list_facts, list_provenance, write_compared
 from gate.report.conduct import make_conformance, make_endings
 from gate.report.curves import list_divergence_charts, list_serving_charts, make_acceptance
+from gate.report.earnings import list_earnings
 from gate.report.forks import list_forks, write_forks_remark
 from gate.report.judged import list_criteria, list_verdicts
 from gate.report.page import Half, Page, VerdictRow
@@ -95,6 +96,7 @@ def make_page(decision: Decision) -> Page:
         divergence=make_divergence(decision),
         divergence_charts=list_divergence_charts(decision),
         guards=list_guards(decision),
+        earnings=list_earnings(decision),
         serving=make_serving(decision),
         serving_charts=list_serving_charts(decision),
         acceptance=make_acceptance(decision),

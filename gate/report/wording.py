@@ -150,6 +150,42 @@ MEASURES = {
     "ttft": Measure("Time to first token", "wait before the first token", "s"),
     "tpot": Measure("Time per token", "pace after the first token", "s"),
     "latency": Measure("Latency", "seconds per request, as a geometric mean", "ratio", "s"),
+    "chunk_gap": Measure(
+        "Wait between arrivals", "mean wait between what a user sees arrive", "ratio", "s"
+    ),
+    "worst_gap": Measure(
+        "Longest wait", "longest wait between what a user sees arrive", "ratio", "s"
+    ),
+    "device_seconds": Measure(
+        "Device-seconds", "the device's time per request; below 1 the change saves", "ratio", "s"
+    ),
+    "cost_per_request": Measure("Cost per request", "what a request costs to serve", "USD"),
+    "margin_per_request": Measure(
+        "Contribution margin", "what a request earns less what it costs to serve", "USD"
+    ),
+    "routing": Measure(
+        "Routed traffic",
+        "device-seconds with only the classes routed that pay, over the baseline's",
+        "ratio",
+        "s",
+    ),
+    "sweep": Measure(
+        "Time by batch size", "time of requests served together; below 1 is faster", "ratio", "s"
+    ),
+    "crossover_batch": Measure(
+        "Crossover batch",
+        "requests at once from which on the candidate is slower",
+        "requests",
+        absolute=True,
+    ),
+    "profile": Measure("What binds", "what limits decoding here, and which classes suit it"),
+    "goodput": Measure(
+        "Goodput", "requests answered within what their users are promised", "share"
+    ),
+    "serving_errors": Measure("Failed while timed", "timed requests that failed", "share"),
+    "serving_timeouts": Measure("Timeouts", "timed requests beyond the limit", "share"),
+    "peak_memory": Measure("Peak memory", "most memory held so far", "bytes"),
+    "entropy": Measure("Entropy", "how open the next token is, by the model's own law", "nats"),
     "acceptance": Measure("Acceptance", "share of the guessed tokens that were kept", "share"),
 }
 
@@ -210,6 +246,7 @@ SECTIONS = (
     ("tasks", "Tasks"),
     ("guards", "Behaviour"),
     ("divergence", "Divergence"),
+    ("earnings", "What it earns"),
     ("serving", "Serving"),
     ("servers", "Servers"),
     ("conformance", "Conformance"),

@@ -20,6 +20,7 @@ from gate.plan import Plan
 from gate.progress import Progress
 from gate.records import DecoderSpec, Generation, NoiseBound, Request, Sampling, TokenScores
 from gate.store import BatchResult, RunStore, key_text
+from gate.timing import Timing
 
 BATCH = 32
 SAMPLED = "sampled"
@@ -128,7 +129,7 @@ class Bench:
         return Collected(
             requests=tuple(r for group in chosen.values() for batch in group for r in batch),
             arms={"baseline": baseline, "candidate": candidate},
-            timing=(),
+            timing=Timing(),
             bound=self.bound,
             **more,
         )

@@ -12,7 +12,15 @@ from gate.measures.means import ratio_of_means
 from gate.measures.serving import TimingBlock, compare_serving, list_percentiles
 from gate.records import Comparison, Estimate, Generation, Request, Trace, Usage
 
-MEASURES = ("time_ratio", "latency", "ttft", "tpot", "tokens_per_second")
+MEASURES = (
+    "time_ratio",
+    "latency",
+    "ttft",
+    "tpot",
+    "chunk_gap",
+    "worst_gap",
+    "tokens_per_second",
+)
 Times = Sequence[float | None]
 
 
@@ -230,9 +238,14 @@ def test_tokens_are_counted_from_ids_then_as_reported() -> None:
 
 
 def test_a_percentile_is_shown_only_where_its_bounds_exist() -> None:
-    for n, names in ((4, set()), (5, {"p50"}), (59, {"p50", "p95"}), (298, {"p50", "p95"})):
+    for n, names in (
+        (4, set()),
+        (5, {"p50"}),
+        (59, {"p50", "p90", "p95"}),
+        (298, {"p50", "p90", "p95"}),
+    ):
         assert set(list_percentiles(np.arange(1.0, n + 1), 0.95)) == names
-    assert set(list_percentiles(np.arange(1.0, 300.0), 0.95)) == {"p50", "p95", "p99"}
+    assert set(list_percentiles(np.arange(1.0, 300.0), 0.95)) == {"p50", "p90", "p95", "p99"}
 
 
 def test_percentiles_of_both_arms_come_with_the_time_ratio() -> None:

@@ -11,8 +11,9 @@ import pytest
 from gate.errors import RunError, UsageError
 from gate.evalset import Evalset, load_evalset, map_classes
 from gate.measures.task_deltas import compare_tasks
-from gate.measures.tasks import gather_texts, plan_requests, plan_timing, score_generations
+from gate.measures.tasks import gather_texts, plan_requests, score_generations
 from gate.records import Generation
+from gate.timing_plan import plan_timing
 from tests.evalsets import SUMS, make_project, write_evalset, write_rows
 
 REPOSITORY = Path(__file__).parents[2]

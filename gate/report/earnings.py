@@ -1,0 +1,220 @@
+"""What the change earns: device-seconds, money, batch sizes, the device, and where to route."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gate.report.numbers import NOT_MEASURED, format_number
+from gate.report.page import Table
+from gate.report.reading import find_comparisons, read_items, read_number, read_path, read_text
+from gate.report.speed import write_difference
+from gate.report.wording import describe_group, describe_measure
+
+if TYPE_CHECKING:
+    from gate.records import Comparison, Decision
+
+MONEY = ("cost_per_request", "margin_per_request")
+PARTS = ("run_s", "served_s", "failed_s", "unattributed_s", "method")
+SERVED = ("goodput", "serving_errors", "serving_timeouts", "tpot", "chunk_gap", "worst_gap",
+          "latency", "peak_memory", "entropy")  # fmt: skip
+
+
+def list_earnings(decision: Decision) -> tuple[Table, ...]:
+    """Return the tables of the economics section."""
+    return (
+        make_device_seconds(decision),
+        make_money(decision),
+        make_routing(decision),
+        make_sweep(decision),
+        make_profile(decision),
+        make_parts(decision),
+        make_served(decision),
+    )
+
+
+def make_device_seconds(decision: Decision) -> Table:
+    """Return device-seconds per request, step costs and break-even points per class."""
+    found = find_comparisons(decision, "device_seconds")
+    whole = next((one for one in found if one.group == "all"), None)
+    head = ("Class", "Share of traffic", "Baseline", "Candidate", "Ratio", "Step cost",
+            "Tokens per step", "Breaks even at", "Wasted on rows that emit nothing")  # fmt: skip
+    return Table(
+        caption="Device-seconds per request",
+        head=head,
+        rows=tuple(_write_seconds(one) for one in found),
+        remark=_write_hidden(whole) if found else NOT_MEASURED,
+    )
+
+
+def _write_seconds(one: Comparison) -> tuple[str, ...]:
+    detail = one.detail
+    cost = read_path(detail, "step_cost_ratio")
+    first = cost[0] if isinstance(cost, list | tuple) and cost else None
+    even = read_number(read_path(detail, "break_even") or {}, "tokens_per_step")
+    return (
+        describe_group(one.group),
+        format_number(read_number(detail, "traffic_share"), "share"),
+        format_number(one.baseline, "s"),
+        format_number(one.candidate, "s"),
+        write_difference(one),
+        f"{format_number(first)} plain steps" if first is not None else NOT_MEASURED,
+        format_number(read_number(detail, "tokens_per_step")),
+        f"{format_number(even)} tokens per step" if even is not None else NOT_MEASURED,
+        format_number(read_number(detail, "wasted_share"), "share"),
+    )
+
+
+def _write_hidden(whole: Comparison | None) -> str:
+    detail = whole.detail if whole else {}
+    losing, hidden = (_list_names(detail, key) for key in ("losing_classes", "hidden_by_blend"))
+    mix = read_path(detail, "break_even_mix") or {}
+    now, even = read_number(mix, "share_now"), read_number(mix, "share_to_break_even")
+    text = f"Costs more under the candidate, by its whole interval: {losing or 'none'}."
+    if hidden:
+        text += f" The blend hides it: {hidden}."
+    if now is not None and even is not None:
+        text += (
+            f" The classes that save carry {format_number(now, 'share')} of the traffic; "
+            f"{format_number(even, 'share')} would break even."
+        )
+    return text
+
+
+def _list_names(detail: object, key: str) -> str:
+    names = read_path(detail, key)
+    return ", ".join(str(one) for one in names) if isinstance(names, list | tuple) else ""
+
+
+def make_money(decision: Decision) -> Table:
+    """Return cost and contribution margin per request, and the month at the stated volume."""
+    found = [one for name in MONEY for one in find_comparisons(decision, name)]
+    return Table(
+        caption="Money per request",
+        head=("Figure", "Class", "Baseline", "Candidate", "Change"),
+        rows=tuple(_write_money(one) for one in found),
+        remark=_write_month(decision) if found else NOT_MEASURED,
+    )
+
+
+def _write_money(one: Comparison) -> tuple[str, ...]:
+    arms = (format_number(value, "USD") for value in (one.baseline, one.candidate))
+    title = describe_measure(one.measure).title
+    return (title, describe_group(one.group), *arms, write_difference(one))
+
+
+def _write_month(decision: Decision) -> str:
+    whole = [one for one in find_comparisons(decision, "device_seconds") if one.group == "all"]
+    month = read_path(whole[0].detail, "monthly") if whole else None
+    saving = read_path(month, "saving_usd") if month else None
+    if not isinstance(saving, list | tuple):
+        return "Set economics.requests_per_month for the month's saving."
+    point, low, high = (format_number(value, "USD") for value in saving)
+    volume = format_number(read_number(month, "requests_per_month"))
+    return (
+        f"At {volume} requests a month the change saves {point} net ({low} to {high}); "
+        f"volume that breaks even: {format_number(read_number(month, 'volume_to_break_even'))}."
+    )
+
+
+def make_routing(decision: Decision) -> Table:
+    """Return where each class should go, and why."""
+    found = find_comparisons(decision, "routing")
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        chosen = read_path(one.detail, "chosen")
+        names = chosen if isinstance(chosen, list | tuple) else ()
+        rows += [(str(name), "candidate", "its interval says that it saves") for name in names]
+        rows += [(name, "baseline", str(why)) for name, why in read_items(one.detail, "kept")]
+    remark = f"The routed traffic: {write_difference(found[0])}." if found else NOT_MEASURED
+    return Table(
+        caption="Where to route",
+        head=("Class", "Goes to", "Why"),
+        rows=tuple(rows),
+        remark=remark,
+    )
+
+
+def make_sweep(decision: Decision) -> Table:
+    """Return the ratio per batch size, and where it crosses 1."""
+    found = find_comparisons(decision, "sweep")
+    crossover = find_comparisons(decision, "crossover_batch")
+    remark = f"Crossover batch: {write_difference(crossover[0])}." if crossover else NOT_MEASURED
+    rows = tuple(
+        (one.group, format_number(one.baseline, "s"), format_number(one.candidate, "s"),
+         write_difference(one))
+        for one in found
+    )  # fmt: skip
+    head = ("Batch", "Baseline", "Candidate", "Ratio")
+    return Table(caption="More requests at once", head=head, rows=rows, remark=remark)
+
+
+def make_profile(decision: Decision) -> Table:
+    """Return what binds on this device, and the cost of a step by rows."""
+    found = find_comparisons(decision, "profile")
+    rows: list[tuple[str, ...]] = [(describe_group(one.group), one.note or "") for one in found]
+    whole = next((one for one in found if one.group == "all"), None)
+    figures = read_path(whole.detail, "figures") if whole else None
+    rows += [(f"device: {name}", read_text(figures or {}, name)) for name, _ in _items(figures)]
+    rows += _list_curve(whole)
+    head = ("What", "Found")
+    remark = "" if found else NOT_MEASURED
+    return Table(caption="What binds", head=head, rows=tuple(rows), remark=remark)
+
+
+def _items(value: object) -> Sequence[tuple[str, object]]:
+    return read_items(value) if isinstance(value, dict) else ()
+
+
+def _list_curve(whole: Comparison | None) -> list[tuple[str, ...]]:
+    curve = read_path(whole.detail, "curve") if whole else None
+    rows: list[tuple[str, ...]] = []
+    for point in curve if isinstance(curve, list | tuple) else ():
+        if not isinstance(point, list | tuple) or len(point) != 6:  # noqa: PLR2004 - as profiling.list_curve writes it
+            continue
+        batch, width, wall, cost, copied, matmul = point
+        found = (
+            f"{format_number(wall, 's')}, {format_number(cost)} plain steps; "
+            f"{format_number(copied, 'share')} of the copy ceiling, "
+            f"{format_number(matmul, 'share')} of the matmul ceiling"
+        )
+        rows.append((f"step: batch {batch}, {width} rows each", found))
+    return rows
+
+
+def make_parts(decision: Decision) -> Table:
+    """Return where the timing blocks' seconds went: the parts add up to the run."""
+    rows: list[tuple[str, ...]] = []
+    for one in find_comparisons(decision, "device_seconds"):
+        for arm in ("baseline", "candidate"):
+            parts = read_path(one.detail, "conservation", arm)
+            if isinstance(parts, dict):
+                values = [
+                    str(parts.get(name, "")) if name == "method"
+                    else format_number(read_number(parts, name), "s")
+                    for name in PARTS
+                ]  # fmt: skip
+                problems = ", ".join(f"{why} ({n})" for why, n in read_items(parts, "problems"))
+                rows.append((describe_group(one.group), arm, *values, problems))
+    head = ("Blocks", "Arm", "Took", "Answered requests", "Failed requests", "Unattributed",
+            "Attributed by", "Not usable")  # fmt: skip
+    remark = "" if rows else NOT_MEASURED
+    return Table(caption="Where the seconds went", head=head, rows=tuple(rows), remark=remark)
+
+
+def make_served(decision: Decision) -> Table:
+    """Return the other serving figures."""
+    found = [one for name in SERVED for one in find_comparisons(decision, name)]
+    return Table(
+        caption="What users notice",
+        head=("Figure", "Group", "Baseline", "Candidate", "Difference"),
+        rows=tuple(_write_served(one) for one in found),
+        remark="" if found else NOT_MEASURED,
+    )
+
+
+def _write_served(one: Comparison) -> tuple[str, ...]:
+    measure = describe_measure(one.measure)
+    unit = measure.arms or (measure.unit if one.unit == "ratio" else one.unit)
+    arms = (format_number(value, unit) for value in (one.baseline, one.candidate))
+    return (measure.title, describe_group(one.group), *arms, write_difference(one))
