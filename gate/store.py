@@ -126,7 +126,7 @@ class RunStore:
 
     def write_batch(self, arm: str, name: str, result: BatchResult) -> None:
         """Write a finished batch."""
-        write_atomically(self.folder / arm / f"{name}.json", ENCODER.encode(result))
+        write_atomically(self.folder / arm / f"{name}.json", encode(result))
 
     def read_batch(self, arm: str, name: str) -> BatchResult | None:
         """Read a finished batch; None where it has not finished."""
@@ -147,9 +147,30 @@ def _try_lock(stream: IO[str]) -> bool:
             return True
 
 
+def encode(value: object) -> bytes:
+    """Return ``value`` as JSON. A lone surrogate, which UTF-8 has no bytes for, is spelled out.
+
+    A decoder of one's own may return any text; it must not take the run's evidence with it.
+    """
+    try:
+        return ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return ENCODER.encode(_spell_surrogates(msgspec.to_builtins(value, enc_hook=str)))
+
+
+def _spell_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_spell_surrogates(key): _spell_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell_surrogates(item) for item in value]
+    return value
+
+
 def encode_record(value: object) -> bytes:
     """Return a record as the JSON text of its file."""
-    return msgspec.json.format(ENCODER.encode(value), indent=1)
+    return msgspec.json.format(encode(value), indent=1)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -215,7 +236,7 @@ def read_decision(path: Path) -> Decision:
 
 def seal(decision: Decision) -> Decision:
     """Return the decision with the digest of all its other fields, so that an edit shows."""
-    return msgspec.structs.replace(decision, digest=_digest(ENCODER.encode(decision)))
+    return msgspec.structs.replace(decision, digest=_digest(encode(decision)))
 
 
 def _digest(data: bytes) -> str:

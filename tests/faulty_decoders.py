@@ -313,7 +313,30 @@ class Tampering(Speculative):
         return super().serve(request)
 
 
+HOSTILE = (
+    "<script>window.ran = 1</script><img src=x onerror=alert(1)>",
+    "{{7*7}} {% raw %} ${7*7} `|` [x](javascript:alert(1)) @team",
+    "\x1b[31mred\x1b]0;title\x07 \u202eevil\u2066\u2069",
+    "a\x00b \ud800 \udfff \uffff",
+    "x" * 1_000_000,
+)
+
+
+class Hostile(Speculative):
+    """Returns texts that attack whatever shows them, and errors that do."""
+
+    def serve(self, request: Request) -> Generation:
+        """Decode, then say something else."""
+        served = super().serve(request)
+        n = sum(map(ord, request.id))
+        text = HOSTILE[n % len(HOSTILE)]
+        if n % 7 == 0:
+            return Generation(request_id=served.request_id, finish="error", error=text)
+        return msgspec.structs.replace(served, text=text)
+
+
 FAULTS = {
+    "hostile": Hostile,
     "none": Speculative,
     "relaxed": Relaxed,
     "unverified-first": UnverifiedFirst,
