@@ -42,7 +42,10 @@ CHANCE_IN_OUTPUT, CHANCE_IN_BATCH = (4, 0.02), (8, 0.01)
 """Suspects, at least and per token, up to which chance may be the reason. More are a fault."""
 PADDING = 64
 """Tokens behind an output that its own rows never see, but whose kernels are others."""
-COPIES = 8
+COPIES, MOST_COPIED = 8, 8192
+"""Rows of a batch of one output, and tokens that such a batch holds at most."""
+REACH = 64
+"""Tokens before the first suspect from which on an output is decoded again."""
 PIECES = (4, 1)
 """Tokens of a cached step: as a verifier takes them, and as plain decoding does."""
 Key = tuple[str, int]
@@ -146,7 +149,8 @@ class Referee:
         if not 0 < len(suspects) <= min(most, self._n_left[is_drawn]):
             return
         self._n_left[is_drawn] -= len(suspects)
-        for rows in self._look(prompt, emitted[: suspects[-1] + 1]):
+        start = max(0, suspects[0] - REACH)
+        for rows in self._look(prompt, emitted[: suspects[-1] + 1], start):
             for j in suspects:
                 history = (*prompt, *emitted[:j])
                 again = judge_token(rows[j], request, len(prompt), history, emitted[j], masks[j])
@@ -155,24 +159,30 @@ class Referee:
             if not suspects:
                 return
 
-    def _look(self, prompt: Sequence[int], emitted: Sequence[int]) -> Iterator[torch.Tensor]:
+    def _look(
+        self, prompt: Sequence[int], emitted: Sequence[int], start: int
+    ) -> Iterator[torch.Tensor]:
         """Yield the logits of :meth:`logits` out of other stock forwards, the cheapest first."""
-        n = len(emitted) + 1
-        yield self.logits(prompt, (*emitted, *[emitted[-1]] * PADDING))[:n]
-        ids = torch.tensor([[*prompt, *emitted]] * COPIES, device=self._model.device)
+        n, length = len(emitted) + 1, len(prompt) + len(emitted)
+        room = max(0, min(PADDING, self._model.context - length))
+        yield self.logits(prompt, (*emitted, *[emitted[-1]] * room))[:n]
+        copies = max(1, min(COPIES, MOST_COPIED // length))
+        ids = torch.tensor([[*prompt, *emitted]] * copies, device=self._model.device)
         yield self._model.model(input_ids=ids, use_cache=False, logits_to_keep=n).logits[0]
         for size in PIECES:
-            yield self._decode(prompt, emitted, size)
+            yield self._decode(prompt, emitted, size, start)
 
-    def _decode(self, prompt: Sequence[int], emitted: Sequence[int], size: int) -> torch.Tensor:
-        """(n_emitted + 1, vocab) logits of stock decoding, ``size`` tokens a step."""
+    def _decode(
+        self, prompt: Sequence[int], emitted: Sequence[int], size: int, start: int
+    ) -> torch.Tensor:
+        """(n_emitted + 1, vocab) logits of stock decoding, ``size`` tokens a step from start on."""
         model = self._model.model
         cache: dict[str, Any] = {cache_argument(model): DynamicCache(config=model.config)}
-        pieces = [emitted[at : at + size] for at in range(0, len(emitted), size)]
+        pieces = [emitted[at : at + size] for at in range(start, len(emitted), size)]
         rows = []
-        for n, piece in enumerate((prompt, *pieces)):
+        for n, piece in enumerate(((*prompt, *emitted[:start]), *pieces)):
             ids = torch.tensor([list(piece)], device=self._model.device)
-            kept = {"logits_to_keep": 1} if n == 0 else {}
+            kept = {"logits_to_keep": start + 1} if n == 0 else {}
             rows.append(model(input_ids=ids, use_cache=True, **kept, **cache).logits[0])
         return torch.cat(rows)
 

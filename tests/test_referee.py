@@ -61,8 +61,8 @@ def test_all_looks_give_the_law_of_the_plain_forward(toy: LoadedModel) -> None:
     referee, ids = Referee(toy), decode(toy).token_ids or ()
     with torch.inference_mode():
         plain = referee.logits(PROMPT, ids)
-        looks = list(referee._look(PROMPT, ids))
-    assert len(looks) == 4
+        looks = [rows for start in (0, 7) for rows in referee._look(PROMPT, ids, start)]
+    assert len(looks) == 8
     assert all(torch.allclose(rows, plain, atol=1e-4) for rows in looks)
 
 
@@ -83,7 +83,7 @@ def test_a_suspect_that_another_honest_law_explains_is_none(
 ) -> None:
     wrong = make_wrong(rounded, [LAST])
 
-    def explain(_: Referee, __: Sequence[int], emitted: Sequence[int], ___: int) -> torch.Tensor:
+    def explain(_: Referee, __: object, emitted: Sequence[int], *___: int) -> torch.Tensor:
         return torch.nn.functional.one_hot(torch.tensor([*emitted, 0]), 280).float() * 9.0
 
     monkeypatch.setattr(Referee, "_decode", explain)
