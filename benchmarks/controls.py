@@ -252,6 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", default="", help="only the runs of this one")
     parser.add_argument("--model", help="a trained model, instead of tiny random ones")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="earlier results, as one")
     arguments = parser.parse_args(argv)
@@ -259,16 +260,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in read_rows(arguments.join) if arguments.join else run_chosen(arguments):
         rows.append(row)
         print(describe(row), flush=True)
+        if arguments.json:
+            write_results(arguments.json, rows, arguments.seed, began)
     summary = summarise(rows)
     for group, shares in summary["groups"].items():
         print(group, *(f"{key}={value}" for key, value in shares.items()))
-    if arguments.json:
-        seconds = round(time.perf_counter() - began)
-        cpu = round(time.process_time())
-        written = {"seed": arguments.seed, "seconds": seconds, "cpu_seconds": cpu, **summary}
-        written["list"] = msgspec.to_builtins(rows)
-        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
     return int(summary["groups"]["all"]["false_fail"] > 0)
+
+
+def write_results(path: Path, rows: Sequence[RunRow], seed: int, began: float) -> None:
+    """Write what is known so far: a benchmark that is stopped loses one run."""
+    seconds, cpu = round(time.perf_counter() - began), round(time.process_time())
+    written = {"seed": seed, "seconds": seconds, "cpu_seconds": cpu, **summarise(rows)}
+    written["list"] = msgspec.to_builtins(rows)
+    path.write_text(json.dumps(written, indent=1) + "\n")
 
 
 def run_chosen(arguments: argparse.Namespace) -> Iterator[RunRow]:
@@ -276,7 +281,12 @@ def run_chosen(arguments: argparse.Namespace) -> Iterator[RunRow]:
     if arguments.model:
         yield from run_trained(arguments.model)
         return
-    numbers = range(arguments.first, arguments.first + arguments.runs)
+    last = arguments.first + arguments.runs
+    numbers = [
+        n
+        for n in range(arguments.first, last)
+        if arguments.dtype in ("", draw_run(n, arguments.seed).dtype)
+    ]
     with tempfile.TemporaryDirectory() as name:
         yield from run_all(numbers, arguments.seed, Path(name))
 
