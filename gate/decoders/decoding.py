@@ -175,12 +175,20 @@ class Batch:
 def teach(
     drafters: Sequence[Drafter], trees: Sequence[Tree], walks: Sequence[Walk], logits: torch.Tensor
 ) -> None:
-    """Tell the drafters that want it what every row of their trees said."""
+    """Tell the drafters that want it what every row of their trees said. logits: (B, R, vocab).
+
+    One pass over all rows: a device is waited for once, whatever the batch.
+    """
+    n_top = max(drafter.n_top for drafter in drafters)
+    if not n_top:
+        return
+    n_rows = 1 + max(len(tree.tokens) for tree in trees)
+    tops = find_tops(logits[:, :n_rows].flatten(0, 1).float(), n_top)
+    values, ids = (part.reshape(len(trees), n_rows, -1).cpu().numpy() for part in tops)
     for slot, (drafter, tree, path) in enumerate(zip(drafters, trees, walks, strict=True)):
         if drafter.n_top:
-            tops = find_tops(logits[slot, : len(tree.tokens) + 1].float(), drafter.n_top)
-            values, ids = (part.cpu().numpy() for part in tops)
-            drafter.learn(tree, values, ids, path.rows)
+            n = 1 + len(tree.tokens)
+            drafter.learn(tree, values[slot, :n], ids[slot, :n], path.rows)
 
 
 class Walk:

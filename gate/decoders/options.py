@@ -61,6 +61,12 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
         if not 1 <= rows <= MOST_ROWS:
             msg = f"rows = {rows}; it must be from 1 (plain decoding) to {MOST_ROWS}"
             raise ValueError(msg)
+        if (self.window, self.ngram, self.guesses, self.prompt_ngrams) != (5, 4, 5, False):
+            msg = (
+                "window, ngram, guesses and prompt_ngrams are not used beside rows; remove them, "
+                "or remove rows"
+            )
+            raise ValueError(msg)
         if not self.sources or len(set(self.sources)) < len(self.sources):
             msg = f"sources = {list(self.sources)}; name at least one of {', '.join(SOURCES)}, once"
             raise ValueError(msg)

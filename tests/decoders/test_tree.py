@@ -312,6 +312,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"rows": 8, "step_cost": [[1, 0.0]]}, "positive"),
     ({"rows": 8, "step_cost": [[1, float("nan")]]}, "positive"),
     ({"step_cost": [[1, 1.0]]}, "set rows"),
+    ({"rows": 8, "window": 7}, "not used beside rows"),
     ({"sources": ["ngrams"]}, "set rows"),
 )
 
