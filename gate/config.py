@@ -103,9 +103,13 @@ class RunConfig(Record, frozen=True, kw_only=True):
 
 
 class Config(Record, frozen=True, kw_only=True):
-    """The whole of gate.toml. An arm's table is its kind and that kind's options."""
+    """The whole of gate.toml. An arm's table is its kind and that kind's options.
+
+    folder: where relative paths start, from the file's own folder.
+    """
 
     schema: int
+    folder: str = "."
     evalset: str
     baseline: dict[str, object]
     candidate: dict[str, object]
@@ -162,7 +166,8 @@ def load_project(path: Path) -> Project:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         msg = f"{path}: {error}; correct it (docs/configuration.md lists every key)"
         raise UsageError(msg) from error
-    return Project(config=config, path=path.resolve(), folder=folder, root=find_root(folder))
+    project = Project(config=config, path=path.resolve(), folder=folder, root=find_root(folder))
+    return msgspec.structs.replace(project, folder=resolve_inside(project, "folder", config.folder))
 
 
 def without_timing(project: Project) -> Project:

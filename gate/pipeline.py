@@ -46,6 +46,7 @@ from gate.progress import Progress
 from gate.records import Comparison, Decision
 from gate.repeats import add_repeats
 from gate.report.html import render_html
+from gate.routing_file import write_routing
 from gate.store import (
     RunStore,
     StoredPlan,
@@ -118,6 +119,7 @@ def _run_in_session(
     provenance = describe_arms(plan, session, collected)
     opening = msgspec.structs.replace(opening, provenance=provenance)
     decision = judge(plan, opening, comparisons, collected)
+    write_routing(plan.project, comparisons, store.folder)
     return msgspec.structs.replace(decision, forks=forks)
 
 

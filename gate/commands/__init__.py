@@ -14,5 +14,6 @@ COMMANDS = (
     "doctor",
     "surface",
     "check",
+    "cost",
 )
 """In the order of ``gate --help``."""

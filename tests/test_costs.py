@@ -1,0 +1,189 @@
+"""gate cost, and the routing that a run writes for the next one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.fleet import KINDS, simulate
+from gate.cli import main
+from gate.config import load_project
+from gate.errors import UsageError
+from gate.gain_config import EconomicsConfig
+from gate.gain_words import note_gain
+from gate.measures.economics import compare_economics
+from gate.records import Comparison, Decision, Outcome
+from gate.routing_file import write_routing
+
+LONG, SHORT = (kind.name for kind in KINDS)
+BY_HAND = ["--class", "code=0.7,1.9,1.1", "--class", "chat=0.3,0.8,0.95"]
+
+
+@pytest.fixture(scope="module")
+def comparisons() -> list[Comparison]:
+    """A simulated fleet, half of each class."""
+    blocks = simulate(20, np.random.default_rng(1))
+    return compare_economics(blocks, {LONG: 0.5, SHORT: 0.5}, EconomicsConfig(), "steps")
+
+
+@pytest.fixture
+def decision_file(tmp_path: Path, comparisons: list[Comparison]) -> Path:
+    """Its decision."""
+    decision = Decision(
+        outcome=Outcome.FAIL,
+        content=Outcome.PASS,
+        gain=Outcome.FAIL,
+        claim="lossless",
+        purpose="release",
+        reason="",
+        comparisons=tuple(comparisons),
+        created_at="2026-01-01T00:00:00+00:00",
+        expires_at="2026-02-01T00:00:00+00:00",
+    )
+    path = tmp_path / "decision.json"
+    path.write_bytes(msgspec.json.encode(decision))
+    return path
+
+
+def cost(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    file = tmp_path / "cost.json"
+    code = main(["cost", "--price", "3.6", "--json", str(file), *arguments])
+    return code, json.loads(file.read_text()) if file.exists() else {}
+
+
+def test_by_hand_the_cost_is_seconds_times_price_and_has_no_interval(tmp_path: Path) -> None:
+    code, found = cost(tmp_path, *BY_HAND, "--volume", "1000", "--monthly-cost", "0.1")
+    before, after = 0.7 * 1.9 + 0.3 * 0.8, 0.7 * 1.1 + 0.3 * 0.95
+    assert code == 0
+    assert found["ratio"]["statistic"] == pytest.approx(after / before)
+    assert found["ratio"]["interval"] == [None, None]
+    assert found["money"][0]["candidate"] == pytest.approx(after * 0.001)
+    assert found["month"]["saving_usd"][0] == pytest.approx(before - after - 0.1)
+    assert (found["losing"], found["routed"]) == (["chat"], ["code"])
+
+
+def test_a_decision_is_priced_again_under_other_traffic(
+    tmp_path: Path, decision_file: Path
+) -> None:
+    shares = f"{LONG}=0.01,{SHORT}=0.99"
+    code, found = cost(tmp_path, str(decision_file), "--traffic", shares)
+    assert code == 0
+    assert found["ratio"]["interval"][0] > 1.0
+    assert (found["losing"], found["routed"]) == ([SHORT], [LONG])
+    assert found["routed_ratio"]["interval"][1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--price", "0", *BY_HAND], "above 0"),
+        (["--price", "nan", *BY_HAND], "above 0"),
+        (["--price", "1"], "one of the two"),
+        (["--price", "1", "--class", "code=1,2"], "SHARE,BEFORE,AFTER"),
+        (["--price", "1", "--class", "code=1,x,2"], "no number"),
+        (["--price", "1", "--class", "code=0.5,1,2"], "sum to 0.5"),
+        (["--price", "1", "--class", "code=1,-1,2"], "above 0"),
+        (["--price", "1", *BY_HAND, "--traffic", "code=1"], "give each of"),
+        (["--price", "1", *BY_HAND, "--volume", "0"], "requests_per_month"),
+        (["--price", "1", "/nowhere"], "no readable decision"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", [math.inf, -1.0])
+def test_an_edited_decision_is_refused(
+    tmp_path: Path, decision_file: Path, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json.loads(decision_file.read_text())
+    for one in data["comparisons"]:
+        if "moments" in one["detail"]:
+            one["detail"]["moments"]["candidate"] = 1e999 if math.isinf(value) else value
+    decision_file.write_text(json.dumps(data).replace("Infinity", "1e400"))
+    assert main(["cost", "--price", "1", str(decision_file)]) == 2
+    assert capsys.readouterr().err.startswith("gate: ")
+    assert tmp_path.exists()
+
+
+# ------------------------------------------------------------- routed.toml
+
+GATE = """\
+schema = 1
+evalset = "evalset"
+[model]
+id = "model"
+[run]
+allow_differences = [{ field = "a", reason = "b \\"quoted\\"" }]
+[baseline]
+kind = "autoregressive"
+[candidate]
+kind = "lookahead"
+window = 7
+"""
+
+
+def write_project(folder: Path, text: str = GATE) -> Path:
+    (folder / "pyproject.toml").write_text("")
+    (folder / "gate.toml").write_text(text)
+    (folder / "reports" / "run").mkdir(parents=True)
+    return folder / "reports" / "run"
+
+
+def test_the_routed_file_is_the_same_gate_with_only_the_paying_classes_routed(
+    tmp_path: Path, comparisons: list[Comparison]
+) -> None:
+    run = write_project(tmp_path)
+    path = write_routing(load_project(tmp_path / "gate.toml"), comparisons, run)
+    assert path == run / "routed.toml"
+    routed, own = load_project(path), load_project(tmp_path / "gate.toml")
+    assert routed.folder == own.folder == tmp_path.resolve()
+    assert routed.config.candidate == {
+        "kind": "routed",
+        "routes": {
+            LONG: {"kind": "lookahead", "window": 7},
+            "default": {"kind": "autoregressive"},
+        },
+    }
+    same = {"candidate": own.config.candidate, "folder": own.config.folder}
+    assert msgspec.structs.replace(routed.config, **same) == own.config
+
+
+def test_nothing_is_written_where_nothing_or_everything_pays_or_servers_run(
+    tmp_path: Path, comparisons: list[Comparison]
+) -> None:
+    run = write_project(tmp_path)
+    project = load_project(tmp_path / "gate.toml")
+    routing = next(one for one in comparisons if one.measure == "routing")
+    for detail in ({"chosen": [], "kept": {"a": "x"}}, {"chosen": ["a"], "kept": {}}):
+        assert (
+            write_routing(project, [msgspec.structs.replace(routing, detail=detail)], run) is None
+        )
+    write_project_text = GATE.replace('kind = "autoregressive"', 'kind = "endpoint"')
+    (tmp_path / "gate.toml").write_text(write_project_text)
+    assert write_routing(load_project(tmp_path / "gate.toml"), comparisons, run) is None
+
+
+def test_a_folder_outside_the_project_is_refused(tmp_path: Path) -> None:
+    write_project(tmp_path, 'folder = "../.."\n' + GATE)
+    with pytest.raises(UsageError, match="folder"):
+        load_project(tmp_path / "gate.toml")
+
+
+def test_the_first_screen_says_what_is_hidden_and_what_to_route(
+    comparisons: list[Comparison],
+) -> None:
+    notes = note_gain(comparisons)
+    assert any("hides a loss" in note and SHORT in note for note in notes)
+    assert any(f"route {LONG}" in note for note in notes)
