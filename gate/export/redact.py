@@ -36,6 +36,12 @@ OUR_WORDS = frozenset(
         "both",
         "candidate_only",
         "baseline_only",
+        "chosen",
+        "kept",
+        "losing_classes",
+        "hidden_by_blend",
+        "device",
+        "dtype",
     }
 )
 """Keys under which a text is one of a closed set of words of ours, or a name of the evalset's."""
@@ -91,7 +97,8 @@ def _redact_value(key: str, value: object) -> object:
     if isinstance(value, Mapping):
         if key in KEYED_BY_TEXT:
             return {HIDDEN: sum(n for n in value.values() if isinstance(n, int))} if value else {}
-        return {str(name): _redact_value(str(name), item) for name, item in value.items()}
+        ours = key if key in OUR_WORDS else None
+        return {str(k): _redact_value(ours or str(k), item) for k, item in value.items()}
     if isinstance(value, list | tuple):
         return [_redact_value(key, item) for item in value]
     return value
