@@ -20,9 +20,9 @@ from gate.config import Project
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.session import Session
 from gate.faults import CATALOGUE, CONTROLS, Control, Fault
-from gate.measures.acceptance_drop import AcceptanceReference, count_work
+from gate.measures.acceptance_drop import count_work
 from gate.plan import make_plan
-from gate.records import Claim, DecoderSpec, Request, Sampling
+from gate.records import AcceptanceReference, Claim, DecoderSpec, Request, Sampling
 from gate.selftest import REFERENCE, greedy_outputs, spec_of
 from gate.selftest.bench import (
     SAMPLED,

@@ -10,19 +10,21 @@ from typing import Any
 
 import msgspec
 
+from gate.baselines import check_identity, identify_requests
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.options import LookaheadOptions
-from gate.errors import RunError
+from gate.errors import RunError, UsageError
 from gate.gain import collect_profile
+from gate.measures.baseline_drift import Third, list_changed
 from gate.measures.float32 import Float32
-from gate.measures.paired import Arm, Paired, make_arm
+from gate.measures.paired import Arm, Key, Paired, make_arm
 from gate.measures.profiling import Profile
 from gate.measures.repeats import Repeats
 from gate.memorisation import control_memory
 from gate.offers import keep_offered
 from gate.plan import ARMS, Plan
 from gate.progress import Progress
-from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request
+from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request, TokenScores
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
 from gate.timing import Timing, collect_timing, plan_sweep
 
@@ -69,6 +71,7 @@ class Collected:
     memory: MemoryControl | None = None  # None: no server, or one that tells no acceptance
     probed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of servers, by arm
     remarks: tuple[str, ...] = ()  # limitations that the session knows of
+    third: Third | None = None  # the approved baseline, where one is named
 
 
 def collect(
@@ -82,6 +85,7 @@ def collect(
     timing = collect_timing(plan, store, stored, session, decoders, progress)
     n_rows = step_rows(plan.specs["candidate"])
     profile = collect_profile(plan, store, stored, session, n_rows, progress)
+    third = _score_approved(plan, stored, session, arms["baseline"][0], progress)
     band = _probe_band(plan, store, stored, session, arms, bound)
     if not session.is_unchanged:
         msg = (
@@ -99,7 +103,33 @@ def collect(
         memory=control_memory(store, stored, session),
         probed=session.probed,
         remarks=tuple(session.remarks),
+        third=third,
     )
+
+
+def _score_approved(
+    plan: Plan, stored: StoredPlan, session: Any, baseline: Arm, progress: Progress
+) -> Third | None:
+    """Score what the approved baseline gave and today's does not. Raises RunError."""
+    if plan.approved is None:
+        return None
+    requests = [r for batch in stored.batches for r in batch if r.task != CONFORMANCE]
+    name, identity = plan.approved.manifest.name, plan.approved.manifest.identity
+    try:
+        check_identity(name, identity, {"decoding": identify_requests(requests)})
+    except UsageError as error:
+        raise RunError(str(error)) from error
+    changed = {
+        (g.request_id, g.repeat): g for g in list_changed(plan.approved, baseline.generations)
+    }
+    scores: dict[Key, TokenScores] = {}
+    with progress.stage(f"compare with the approved baseline, {len(changed)} outputs differ"):
+        for batch in stored.batches:
+            known = [r for r in batch if (r.id, r.repeat) in changed]
+            outputs = [changed[r.id, r.repeat] for r in known]
+            found = session.score(known, outputs) if known else []
+            scores |= {(one.request_id, one.repeat): one for one in found}
+    return Third(plan.approved, scores)
 
 
 def _probe_band(

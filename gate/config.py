@@ -53,7 +53,8 @@ class RunConfig(Record, frozen=True, kw_only=True):
     timing_per_class: int = 2
     allow_differences: tuple[AllowedDifference, ...] = ()
     allow_unknown_acceptance: str = ""
-    acceptance_reference: str = ""  # what the approved candidate took, per request
+    approved: str = ""  # a baseline under baselines/ that 'gate approve' wrote
+    acceptance_reference: str = ""  # what the approved candidate took; empty: the baseline's
     servers: Literal["in_turn", "side_by_side"] = "in_turn"  # that the gate starts
     skip_conformance: str = ""  # a reason, where a decoder cannot take the conformance requests
     repeat_requests: int = 8  # sent to both arms again, in other company and at another width
@@ -61,6 +62,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
     skip_float32: str = ""  # a reason, where a run in 16 bits goes without it
     resamples: int = 100_000
     valid_days: int = 30  # how long a decision may be used
+    waivers: str = ""  # a file inside the project; empty: waivers.toml beside gate.toml, if any
 
     def _reasons(self) -> tuple[str, ...]:
         return self.allow_unknown_acceptance, self.skip_conformance, self.skip_float32

@@ -28,6 +28,7 @@ VIOLATION: Mapping[str, Outcome] = {
     "baseline_termination": Outcome.ERROR,
     "baseline_conformance": Outcome.ERROR,
     "baseline_repeats": Outcome.ERROR,
+    "baseline_drift": Outcome.ERROR,
 }
 """What a violated criterion means where it is not FAIL."""
 OPTIONAL = frozenset(
@@ -277,9 +278,13 @@ class Halves(NamedTuple):
 
 
 def decide(verdicts: Sequence[Verdict], purpose: Purpose) -> Halves:
-    """Combine blocking verdicts. A release without a judged gain criterion is INCONCLUSIVE."""
-    content = combine(v.outcome for v in verdicts if v.blocking and v.half == "content")
+    """Combine blocking verdicts that nobody waived.
+
+    A release without a judged gain criterion is INCONCLUSIVE.
+    """
+    counted = [v for v in verdicts if v.blocking and v.waiver is None]
+    content = combine(v.outcome for v in counted if v.half == "content")
     if purpose == "content":
         return Halves(content, content, Outcome.NOT_JUDGED)
-    gain = combine(v.outcome for v in verdicts if v.blocking and v.half == "gain")
+    gain = combine(v.outcome for v in counted if v.half == "gain")
     return Halves(combine((content, gain)), content, gain)

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
+from gate.baselines import list_unused
 from gate.collect import Collected
 from gate.config import Config
 from gate.conformance import hash_conformance
 from gate.criteria import Rules, decide, judge_all
 from gate.gain_words import note_gain
+from gate.loosening import find_loosened, list_baseline_notes
 from gate.measures.memorisation import describe_memory
 from gate.plan import ARMS, Plan
 from gate.provenance import describe_machine, find_differences
@@ -20,6 +22,7 @@ from gate.reasons import summarise
 from gate.records import Comparison, Decision, Outcome, Verdict
 from gate.store import RunStore, StoredPlan, count_surface_runs
 from gate.surface import Surface
+from gate.waivers import apply_waivers, end_of, list_notes, write_prefix
 
 FALSE = ("fails", "inconclusives", "errors")
 """Ways in which a self-test's lossless control can be flagged."""
@@ -101,19 +104,33 @@ def judge(
         tasks=tuple(plan.evalset.spec.tasks),
         classes=tuple(plan.evalset.spec.classes),
     )
-    verdicts = judge_all(plan.criteria, comparisons, rules)
+    approved = plan.approved.manifest.criteria if plan.approved else ()
+    loosened = find_loosened(approved, plan.criteria)
+    verdicts, unused = apply_waivers(judge_all(plan.criteria, comparisons, rules), plan.waivers)
+    used = tuple(verdict.waiver for verdict in verdicts if verdict.waiver)
     halves = decide(verdicts, config.purpose)
     differences = _unallowed_differences(plan, opening)
     reason = summarise(halves.outcome, verdicts, gain_note=_gain_note(comparisons, opening))
+    expires = end_of(used, dt.datetime.fromisoformat(opening.expires_at))
     decision = msgspec.structs.replace(
         opening,
         outcome=halves.outcome,
         content=halves.content,
         gain=halves.gain,
-        reason=reason,
+        reason=write_prefix(halves.outcome, used) + reason,
+        expires_at=expires.isoformat(),
+        waivers=used,
+        loosened=tuple(loosened),
         verdicts=tuple(verdicts),
         comparisons=tuple(comparisons),
-        notes=(*_notes(comparisons, verdicts, collected), *_skipped(config)),
+        notes=(
+            *list_notes(plan.project, used, unused),
+            *list_baseline_notes(
+                plan.approved, loosened, plan.specs["candidate"], list_unused(plan.project)
+            ),
+            *_notes(comparisons, verdicts, collected),
+            *_skipped(config),
+        ),
         sensitivity=read_sensitivity(plan),
     )
     if differences:

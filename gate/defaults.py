@@ -55,6 +55,7 @@ MEASURES = GAIN_MEASURES | frozenset(
         "text_mmd",
         "band_acceptance",
         "acceptance_drop",
+        "baseline_drift",
     }
 )
 IN_FLOAT32 = ", float32 logic"
@@ -237,6 +238,12 @@ _DROPS = tuple(
     )
     for name, groups in (("acceptance", "all"), ("acceptance by class", "each_class"))
 )
+_DRIFT = Criterion(
+    name="baseline drift",
+    measure="baseline_drift",
+    rule="at_most",
+    rationale="a baseline that is not the approved one makes every comparison with it another one",
+)
 _TASKS = (
     Criterion(
         name="task accuracy",
@@ -362,6 +369,7 @@ def default_criteria(
     has_float32: bool = False,
     has_conformance: bool = True,
     own_candidate: bool = False,
+    has_approved: bool = False,
 ) -> list[Criterion]:
     """Return the criteria a claim is judged by unless gate.toml says otherwise."""
     is_bounded = claim == "bounded"
@@ -379,6 +387,7 @@ def default_criteria(
         *_BASELINE,
         *([_BASELINE_CONFORMANCE] if own_baseline else []),
         *([in_float32(criterion) for criterion in logic] if has_float32 else []),
+        *([_DRIFT] if has_approved else []),
         *([] if is_bounded else [_CERTIFICATE]),
         _TERMINATION,
         *([] if claim == "control" else [_EXERCISED]),

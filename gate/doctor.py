@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 import os
 import shutil
@@ -65,7 +66,7 @@ def _cores() -> Finding:
 
 def _plan(config: Path) -> Finding:
     try:
-        plan = make_plan(load_project(config), Progress())
+        plan = make_plan(load_project(config), Progress(), dt.datetime.now(dt.UTC).date())
     except GateError as error:
         return Finding("plan", is_fine=False, message=str(error))
     n_timing = sum(len(block) for block in plan.timing)

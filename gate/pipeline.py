@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gate.baselines import identify_machine
 from gate.collect import Collected, collect, open_store, pair
 from gate.config import Project
 from gate.decision import describe_arms, error_decision, judge, open_decision
@@ -27,6 +28,7 @@ from gate.gain import measure_gain
 from gate.measures.acceptance import compare_acceptance
 from gate.measures.acceptance_drop import compare_drop
 from gate.measures.band import compare_band
+from gate.measures.baseline_drift import compare_baseline, compare_baseline_time
 from gate.measures.conformance import compare_conformance, without_conformance
 from gate.measures.divergence import compare_divergence
 from gate.measures.entropy import compare_entropy
@@ -57,14 +59,14 @@ from gate.store import (
     write_atomically,
 )
 from gate.surface import describe_surface
-from gate.timing import add_timing
+from gate.timing import add_timing, list_times
 
 Now = Callable[[], dt.datetime]
 
 
 def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
     """Run the gate. Raises UsageError before the run folder exists, never after."""
-    plan = make_plan(project, progress)
+    plan = make_plan(project, progress, now().date())
     surface = describe_surface(plan)
     store, stored = open_store(plan, out, now)
     with store.lock():
@@ -118,6 +120,9 @@ def _run_in_session(
         forks = find_forks(paired, texts, session.decode)
     provenance = describe_arms(plan, session, collected)
     opening = msgspec.structs.replace(opening, provenance=provenance)
+    times = list_times(block.results["baseline"] for block in collected.timing.blocks)
+    machine = identify_machine(provenance["baseline"])
+    comparisons += compare_baseline_time(plan.approved, machine, times)
     decision = judge(plan, opening, comparisons, collected)
     write_routing(plan.project, comparisons, store.folder)
     return msgspec.structs.replace(decision, forks=forks)
@@ -157,6 +162,7 @@ def measure_content(
         *compare_drop(traffic, plan.reference),
         *compare_repeats(collected.repeats, collected.arms, collected.bound),
         *compare_float32(collected.float32, paired),
+        *compare_baseline(traffic, collected.third),
     ]
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from gate.baselines import (
+    Approved,
+    check_identity,
+    find_changes,
+    find_folder,
+    identify_spec,
+    read_baseline,
+)
 from gate.config import Config, Project, resolve_inside
 from gate.conformance import Row, load_conformance
 from gate.decoders.base import (
@@ -20,14 +29,14 @@ from gate.decoders.base import (
 from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
-from gate.measures.acceptance_drop import AcceptanceReference
 from gate.measures.float32 import GROUP as FLOAT32
 from gate.offers import check_offered
 from gate.own_criteria import merge_criteria
 from gate.progress import Progress
 from gate.provenance import hash_json, hash_package
-from gate.records import Criterion, DecoderSpec, Request
+from gate.records import AcceptanceReference, Criterion, DecoderSpec, Request, Waiver
 from gate.timing_plan import list_spare, plan_mixed, plan_timing
+from gate.waivers import Groups, read_waivers
 
 ARMS = ("baseline", "candidate")
 SESSION = "gate.decoders.session"
@@ -54,6 +63,8 @@ class Plan:
     parts: dict[str, dict[str, str]]  # by arm: what its decoder is made of beyond this package
     reference: AcceptanceReference | None = None
     session: str = SESSION  # the module whose open_session() serves both arms
+    waivers: tuple[Waiver, ...] = ()
+    approved: Approved | None = None
 
     @property
     def sources(self) -> dict[str, str]:
@@ -65,21 +76,27 @@ class Plan:
         }
 
 
-def make_plan(project: Project, progress: Progress) -> Plan:
-    """Check everything that can be checked without running. Raises UsageError."""
+def make_plan(project: Project, progress: Progress, today: dt.date | None = None) -> Plan:
+    """Check everything that can be checked without running. Raises UsageError.
+
+    today: where the waivers are to be read too, the day on which they must hold.
+    """
     config = project.config
+    approved = read_approved(project)
     specs = {arm: read_spec(arm, getattr(config, arm)) for arm in ARMS}
     session = choose_session(specs, config.model.id)
+    reference = _choose_reference(project, approved, specs["candidate"])
     defaults = default_criteria(
         config.claim,
         config.purpose,
         config.model.dtype if session == SESSION else SERVED,
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
-        has_reference=bool(config.run.acceptance_reference),
         own_candidate=specs["candidate"].kind in OWN_ENGINE,
         has_float32=config.judges_in_float32,
         has_conformance=not config.run.skip_conformance,
+        has_reference=reference is not None,
+        has_approved=approved is not None,
     )
     criteria = merge_criteria(defaults, config.criteria, config.claim)
     evalset = load_evalset(project, "evalset", config.evalset)
@@ -89,11 +106,17 @@ def make_plan(project: Project, progress: Progress) -> Plan:
     mixed = _plan_mixed(config, evalset)
     spare = list_spare(evalset, [r for block in (*timing, *mixed) for r in block], config.seed)
     _check_groups(criteria, evalset)
+    groups = Groups(tasks=tuple(evalset.spec.tasks), classes=tuple(evalset.spec.classes))
+    waivers = read_waivers(project, criteria, groups, today) if today else ()
     for arm, spec in specs.items():
         check_offered(arm, spec.unsupported, [*requests, *(r for block in timing for r in block)])
     resolved = load_object(f"{session}:resolve")(
         config.model, project.folder, specs.values(), progress.say
     )
+    if approved is not None:
+        here = identify(config, evalset.sha256, resolved.weights_sha256)
+        check_identity(config.run.approved, approved.manifest.identity, here)
+    _check_reference(reference, evalset)
     parts = {arm: inspect_parts(specs[arm], project.folder, resolved) for arm in ARMS}
     marks = [
         config,
@@ -116,7 +139,9 @@ def make_plan(project: Project, progress: Progress) -> Plan:
         resolved=resolved,
         fingerprint=hash_json(msgspec.to_builtins(marks)),
         parts=parts,
-        reference=_read_reference(project, evalset),
+        reference=reference,
+        waivers=waivers,
+        approved=approved,
         session=session,
     )
 
@@ -157,23 +182,52 @@ def _plan_mixed(config: Config, evalset: Evalset) -> tuple[list[Request], list[R
     return plan_mixed(evalset, n, n_taken, config.seed, traffic or None)
 
 
-def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:
-    """Read what the approved candidate took. Raises UsageError where it is of another evalset."""
-    name = project.config.run.acceptance_reference
-    if not name:
+def read_approved(project: Project) -> Approved | None:
+    """Read the baseline that the configuration names, or None. Raises UsageError."""
+    name = project.config.run.approved
+    return read_baseline(find_folder(project, name)) if name else None
+
+
+def identify(config: Config, evalset_sha256: str, weights_sha256: str) -> dict[str, object]:
+    """Return what an approved baseline must share with a run, known before it decodes."""
+    return {
+        "evalset_sha256": evalset_sha256,
+        "weights_sha256": weights_sha256,
+        "dtype": config.model.dtype,
+        "seed": config.seed,
+        "baseline": identify_spec(read_spec("baseline", config.baseline)),
+    }
+
+
+def _choose_reference(
+    project: Project, approved: Approved | None, candidate: DecoderSpec
+) -> AcceptanceReference | None:
+    """Return what the approved candidate took: the file named, else the baseline's.
+
+    The baseline's only for the same decoder: another configuration takes other forwards.
+    """
+    if project.config.run.acceptance_reference:
+        return _read_reference(project)
+    if approved is None or find_changes(approved.manifest.candidate, candidate):
         return None
+    return approved.acceptance
+
+
+def _read_reference(project: Project) -> AcceptanceReference:
+    name = project.config.run.acceptance_reference
     path = resolve_inside(project, "run.acceptance_reference", name)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=AcceptanceReference)
+        return msgspec.json.decode(path.read_bytes(), type=AcceptanceReference)
     except (OSError, msgspec.MsgspecError) as error:
         msg = f"run.acceptance_reference = {name!r}: {error}; name a file that 'gate approve' wrote"
         raise UsageError(msg) from error
-    if found.evalset_sha256 != evalset.sha256:
-        msg = (
-            f"run.acceptance_reference = {name!r} is of another evalset; approve a run on this one"
-        )
+
+
+def _check_reference(reference: AcceptanceReference | None, evalset: Evalset) -> None:
+    """Refuse acceptance on other prompts. Raises UsageError."""
+    if reference is not None and reference.evalset_sha256 != evalset.sha256:
+        msg = "run.acceptance_reference is of another evalset; approve a run on this one"
         raise UsageError(msg)
-    return found
 
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:

@@ -64,9 +64,27 @@ def describe_machine(root: Path) -> dict[str, object]:
         "gate": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": _name_processor(),
         "commit": _git(root, "rev-parse", "HEAD"),
         "dirty": bool(_git(root, "status", "--porcelain")),
     }
+
+
+def _name_processor() -> str:
+    """Name the CPU; empty where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.processor())
+
+
+def is_committed(path: Path) -> bool:
+    """Whether a file is in its repository as it stands; True where there is no repository."""
+    if not _git(path.parent, "rev-parse", "--show-toplevel"):
+        return True
+    return not _git(path.parent, "status", "--porcelain", "--ignored", "--", path.name)
 
 
 def _git(root: Path, *words: str) -> str:

@@ -224,6 +224,22 @@ def _repeat_rate(_: Criterion, comparison: Comparison) -> str:
     return f"outputs that change when sent again: candidate {candidate}, baseline {baseline}"
 
 
+def _baseline_drift(_: Criterion, comparison: Comparison) -> str:
+    detail, n = comparison.detail, comparison.difference.n if comparison.difference else 0
+    name = f"the approved baseline {detail.get('approved', '')}".strip()
+    counts = detail.get("counts")
+    known: Mapping[str, object] = counts if isinstance(counts, dict) else {}
+    if not comparison.baseline:
+        n_ties, n_odd = _int(known, "tie"), _int(known, "unexplained")
+        odd = f", {n_odd} a little beyond it" if n_odd else ""
+        differ = f"; {n_ties} differ within arithmetic noise{odd}" if n_ties or n_odd else ""
+        return f"{n - n_ties - n_odd} of {n} outputs are those of {name}{differ}"
+    return (
+        f"{comparison.baseline:.0f} of {n} outputs are not those of {name}, and arithmetic does "
+        "not explain it: the baseline is not what was approved"
+    )
+
+
 def _general(criterion: Criterion, comparison: Comparison) -> str:
     estimate = comparison.difference
     value = _number(estimate.statistic) if estimate else "not measured"
@@ -254,12 +270,14 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "repeats": _repeats,
     "repeat_rate": _repeat_rate,
     "acceptance_drop": _drop,
+    "baseline_drift": _baseline_drift,
 }
 
 
 def summarise(outcome: Outcome, verdicts: Sequence[Verdict], *, gain_note: str) -> str:
     """Return the decision's one sentence."""
-    deciding = [v for v in verdicts if v.blocking and v.outcome is outcome]
+    counted = [v for v in verdicts if v.blocking and v.waiver is None]
+    deciding = [v for v in counted if v.outcome is outcome]
     if not deciding:
         return "no blocking criterion could be judged; nothing is known about this change"
     if outcome is Outcome.PASS:

@@ -33,10 +33,8 @@ class Surface(Record, frozen=True, kw_only=True):
 def describe_surface(plan: Plan) -> Surface:
     """Return the release surface of a plan's candidate."""
     spec = plan.specs["candidate"]
-    decoder = {
-        **msgspec.to_builtins(spec),
-        "source_sha256": plan.sources.get("candidate") or hash_engine(),
-    }
+    parts = plan.parts.get("candidate", {})
+    decoder = {**msgspec.to_builtins(spec), "source_sha256": hash_engine(), **parts}
     source = RUNTIME if plan.session == SESSION else plan.session
     model: Values = load_object(f"{source}:describe_model")(
         plan.resolved, plan.project.config.model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,6 +95,16 @@ def _serve_block(
             store.write_batch(name, label, result)
         by_arm[name] = result
     return by_arm
+
+
+def list_times(results: Iterable[BatchResult]) -> dict[str, float]:
+    """Return seconds per held-back prompt, where it was answered and timed."""
+    return {
+        one.request_id: one.trace.total_s
+        for result in results
+        for one in result.generations
+        if one.finish != "error" and one.trace and one.trace.total_s
+    }
 
 
 def add_timing(paired: Paired, blocks: Sequence[TimingBlock]) -> Paired:

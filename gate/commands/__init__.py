@@ -15,5 +15,7 @@ COMMANDS = (
     "surface",
     "check",
     "cost",
+    "approve",
+    "baseline",
 )
 """In the order of ``gate --help``."""

@@ -271,6 +271,12 @@ class Session:
             generation, text=cut[1], token_ids=ids[:n], tail_ids=ids[n:], usage=usage
         )
 
+    def score(
+        self, requests: Sequence[Request], generations: Sequence[Generation]
+    ) -> list[TokenScores]:
+        """Let the referee score outputs that came from elsewhere."""
+        return list(self.referee.score(requests, generations, {}))
+
     def run_timing(
         self,
         decoder: Decoder,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from gate.export.outcomes import check_outcomes, stops_release
+from gate.export.outcomes import check_outcomes, stops_release, write_waived
 from gate.export.text import to_block, to_line
 from gate.records import Outcome
 
@@ -42,6 +42,8 @@ def _add_properties(suite: Element, decision: Decision) -> None:
     for name in ("outcome", "content", "gain", "claim", "purpose", "run_id", "created_at"):
         value = to_line(str(getattr(decision, name)))
         SubElement(properties, "property", name=name, value=value)
+    waived = ", ".join(f"{one.criterion} ({one.group})" for one in decision.waivers)
+    SubElement(properties, "property", name="waivers", value=to_line(waived) or "none")
 
 
 def _add_decision(suite: Element, decision: Decision) -> None:
@@ -56,7 +58,9 @@ def _add_verdict(suite: Element, verdict: Verdict) -> None:
     if stops_release(verdict):
         _add_problem(case, verdict.outcome, verdict.reason)
     elif verdict.outcome != Outcome.PASS:
+        waived = to_line(write_waived(verdict))
         kind = verdict.outcome if verdict.blocking else f"{verdict.outcome}, not blocking"
+        kind = f"{kind}, {waived}" if waived else kind
         SubElement(case, "skipped", message=f"{kind}: {to_line(verdict.reason)}")
 
 

@@ -55,9 +55,19 @@ def sort_forks(forks: tuple[Fork, ...]) -> tuple[Fork, ...]:
 
 
 def stops_release(verdict: Verdict) -> bool:
-    """Tell whether this verdict alone keeps the decision from PASS."""
-    failing = (Outcome.ERROR, Outcome.FAIL, Outcome.INCONCLUSIVE)
-    return verdict.blocking and read_outcome(verdict.outcome) in failing
+    """Tell whether this verdict alone keeps the decision from PASS. An ERROR cannot be waived."""
+    outcome = read_outcome(verdict.outcome)
+    waivable = outcome in {Outcome.FAIL, Outcome.INCONCLUSIVE}
+    stops = outcome == Outcome.ERROR or (waivable and verdict.waiver is None)
+    return verdict.blocking and stops
+
+
+def write_waived(verdict: Verdict) -> str:
+    """Return who waived a verdict, until when and why; empty where nobody did."""
+    waiver = verdict.waiver
+    if waiver is None:
+        return ""
+    return f"waived until {waiver.until} by {waiver.who}: {waiver.reason}"
 
 
 def _rank(verdict: Verdict) -> tuple[bool, int]:

@@ -10,7 +10,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from gate.export.outcomes import check_outcomes, sort_forks, sort_verdicts, stops_release
+from gate.export.canary import HARM, suggest_canary
+from gate.export.outcomes import (
+    check_outcomes,
+    sort_forks,
+    sort_verdicts,
+    stops_release,
+    write_waived,
+)
 from gate.export.text import show_spaces, to_line
 from gate.records import Outcome
 
@@ -55,6 +62,7 @@ def render_summary(decision: Decision) -> str:
         _write_notes(decision.notes),
         _write_verdicts(sort_verdicts(decision.verdicts)),
         _write_forks(decision.forks),
+        _write_canary(decision),
         _write_foot(decision),
     )
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -63,12 +71,18 @@ def render_summary(decision: Decision) -> str:
 def _write_head(decision: Decision) -> str:
     text = escape_markdown
     return (
-        f"## {_mark(decision.outcome)} Decoding gate: {decision.outcome}\n\n"
+        f"## {_mark(decision.outcome)} Decoding gate: {decision.outcome}{_count_waivers(decision)}"
+        "\n\n"
         f"**Reason:** {text(decision.reason, 1000)}\n\n"
         f"| Content | Gain | Claim | Purpose |\n| --- | --- | --- | --- |\n"
         f"| {_mark(decision.content)} {decision.content} | {_mark(decision.gain)} {decision.gain} "
         f"| {text(decision.claim)} | {text(decision.purpose)} |"
     )
+
+
+def _count_waivers(decision: Decision) -> str:
+    n = len(decision.waivers)
+    return f" with {n} waiver{'' if n == 1 else 's'}" if n else ""
 
 
 def _write_earlier(decision: Decision) -> str:
@@ -128,6 +142,8 @@ def _write_verdict(verdict: Verdict) -> tuple[str, ...]:
     outcome = f"{_mark(verdict.outcome)} {verdict.outcome}"
     if not verdict.blocking:
         outcome += " (not blocking)"
+    if verdict.waiver:
+        outcome += f" ({escape_markdown(write_waived(verdict))})"
     name = escape_markdown(verdict.criterion)
     name = f"**{name}**" if stops_release(verdict) and name else name
     return (outcome, name, escape_markdown(verdict.group), escape_markdown(verdict.reason))
@@ -149,6 +165,23 @@ def _write_fork(fork: Fork) -> tuple[str, ...]:
     )
     request = escape_markdown(fork.request_id, 80)
     return (request, str(fork.position), escape_markdown(fork.kind), *texts)
+
+
+def _write_canary(decision: Decision) -> str:
+    canary = suggest_canary(decision)
+    if canary is None:
+        return ""
+    rows = (
+        (escape_markdown(one.signal), escape_markdown(one.condition), f"{one.n:,}" if one.n else "")
+        for one in canary.triggers
+    )
+    table = _write_table(("Signal", "Roll back when", "Requests to see it"), rows)
+    worst = f"{canary.worst.upper:.1%} more {escape_markdown(canary.worst.what)}"
+    return (
+        f"**Suggested canary:** at most {canary.share:.2%} of the traffic. This run could not "
+        f"exclude {worst}; at that share it would touch no more than one request in "
+        f"{1 / HARM:,.0f}.\n\n{table}"
+    )
 
 
 def _write_foot(decision: Decision) -> str:

@@ -6,36 +6,31 @@ what the same requests took when the candidate was approved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from gate.measures.means import paired_mean_difference
 from gate.measures.paired import Key, Paired
-from gate.records import SCHEMA, Comparison, Estimate, Record
+from gate.records import AcceptanceReference, Comparison, Estimate, Generation
 from gate.store import key_text
-
-
-class AcceptanceReference(Record, frozen=True, kw_only=True):
-    """What each request took. work: "request id#repeat" -> (forwards, tokens committed)."""
-
-    schema: int = SCHEMA
-    evalset_sha256: str
-    model: str
-    dtype: str
-    work: dict[str, tuple[int, int]]
 
 
 def count_work(paired: Paired) -> dict[str, tuple[int, int]]:
     """Return the candidate's forwards and tokens per request, where its traces say so."""
+    generations = paired.candidate.generations
+    return count_steps(generations[key] for key in paired.requests if key in generations)
+
+
+def count_steps(generations: Iterable[Generation]) -> dict[str, tuple[int, int]]:
+    """Return forwards and tokens per output, where its trace says so."""
     found = {}
-    for key in paired.requests:
-        generation = paired.candidate.generations.get(key)
-        steps = generation.trace.steps if generation and generation.trace else ()
+    for one in generations:
+        steps = one.trace.steps if one.trace else ()
         n_emitted = sum(step.n_emitted for step in steps)
         if n_emitted:
-            found[key_text(*key)] = (len(steps), n_emitted)
+            found[key_text(one.request_id, one.repeat)] = (len(steps), n_emitted)
     return found
 
 

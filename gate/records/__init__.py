@@ -33,15 +33,24 @@ from gate.records.judgement import (
     Decision,
     Estimate,
     Fork,
+    Loosened,
     TokenView,
     Verdict,
     Waiver,
 )
 from gate.records.requests import Request, Sampling, prompt_ids
-from gate.records.runs import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Run
+from gate.records.runs import (
+    AcceptanceReference,
+    BandProbe,
+    DecoderSpec,
+    MemoryControl,
+    NoiseBound,
+    Run,
+)
 
 __all__ = [
     "SCHEMA",
+    "AcceptanceReference",
     "Alternative",
     "BandProbe",
     "Chunk",
@@ -56,6 +65,7 @@ __all__ = [
     "Finish",
     "Fork",
     "Generation",
+    "Loosened",
     "MemoryControl",
     "Noise",
     "NoiseBound",

@@ -86,6 +86,15 @@ class Verdict(Record, frozen=True, kw_only=True):
     waiver: Waiver | None = None
 
 
+class Loosened(Record, frozen=True, kw_only=True):
+    """A criterion that asks for less than when the baseline was approved: which key, and how."""
+
+    criterion: str
+    key: str
+    approved: str
+    now: str
+
+
 class TokenView(Record, frozen=True, kw_only=True):
     """One token of a fork's context as the report shows it."""
 
@@ -157,6 +166,7 @@ class Decision(Record, frozen=True, kw_only=True):
     surface_values: dict[str, dict[str, object]] = {}
     sensitivity: tuple[dict[str, object], ...] = ()
     waivers: tuple[Waiver, ...] = ()
+    loosened: tuple[Loosened, ...] = ()
     earlier_runs: int = 0
     earlier_outcomes: dict[str, int] = {}
     created_at: str

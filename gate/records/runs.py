@@ -61,6 +61,16 @@ class MemoryControl(Record, frozen=True, kw_only=True):
     is_fresh: bool
 
 
+class AcceptanceReference(Record, frozen=True, kw_only=True):
+    """What each request took. work: "request id#repeat" -> (forwards, tokens committed)."""
+
+    schema: int = SCHEMA
+    evalset_sha256: str
+    model: str
+    dtype: str
+    work: dict[str, tuple[int, int]]
+
+
 class Run(Record, frozen=True, kw_only=True):
     """One arm's side of a run: what ran, and what came out."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.export.outcomes import write_waived
 from gate.records import Comparison, Outcome, Verdict
 from gate.report.numbers import NOT_MEASURED, format_number
 from gate.report.reading import read_number, read_path, read_text
@@ -14,7 +15,8 @@ def list_remarks(verdict: Verdict) -> tuple[str, ...]:
     remarks = _list_comparison(verdict.comparison) if verdict.comparison else []
     if verdict.outcome == Outcome.NOT_JUDGED and not verdict.reason:
         remarks.append("No reason was recorded.")
-    return tuple(remarks)
+    waived = write_waived(verdict)
+    return tuple([f"{waived[0].upper()}{waived[1:]}", *remarks] if waived else remarks)
 
 
 def _list_comparison(comparison: Comparison) -> list[str]:

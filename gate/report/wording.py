@@ -54,6 +54,16 @@ MEASURES = {
         "the same synthetic requests under the baseline",
         absolute=True,
     ),
+    "baseline_drift": Measure(
+        "Drift of the baseline",
+        "outputs that the approved baseline gave and today's does not decide",
+        absolute=True,
+    ),
+    "baseline_time": Measure(
+        "Time of the baseline",
+        "seconds per request of the baseline arm, over those of the approved one",
+        absolute=True,
+    ),
     "termination": Measure(
         "Endings",
         "outputs that stop too early, too late or in the wrong place",

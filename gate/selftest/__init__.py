@@ -21,12 +21,12 @@ from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.base import load_object
 from gate.errors import UsageError
 from gate.float32 import FOLDER as FLOAT32
-from gate.measures.acceptance_drop import AcceptanceReference, count_work
+from gate.measures.acceptance_drop import count_work
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm
 from gate.plan import SESSION, make_plan
 from gate.progress import Advance, Progress
-from gate.records import DecoderSpec, Outcome, Record
+from gate.records import AcceptanceReference, DecoderSpec, Outcome, Record
 from gate.selftest.bench import MAKE, SAMPLED, Batches, Bench, open_bench
 from gate.selftest.jobs import run_shares, share_arguments
 from gate.selftest.judging import judge_collected, raised_measures, worst_outcome

@@ -10,12 +10,11 @@ import numpy as np
 from gate.collect import Collected, pair
 from gate.criteria import Rules, combine, judge_all
 from gate.defaults import default_criteria
-from gate.measures.acceptance_drop import AcceptanceReference
 from gate.measures.float32 import GROUP as FLOAT32
 from gate.own_criteria import merge_criteria
 from gate.pipeline import measure_content, measure_quality
 from gate.plan import Plan
-from gate.records import Claim, Comparison, Outcome, Verdict
+from gate.records import AcceptanceReference, Claim, Comparison, Outcome, Verdict
 
 
 def judge_collected(

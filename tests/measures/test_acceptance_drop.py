@@ -2,9 +2,17 @@ from __future__ import annotations
 
 import msgspec
 
-from gate.measures.acceptance_drop import AcceptanceReference, compare_drop, count_work
+from gate.measures.acceptance_drop import compare_drop, count_work
 from gate.measures.paired import Arm, Paired
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, Step, Trace
+from gate.records import (
+    AcceptanceReference,
+    DecoderSpec,
+    Generation,
+    NoiseBound,
+    Request,
+    Step,
+    Trace,
+)
 
 BOUND = NoiseBound(
     bound=1e-3, dtype="float32", n_positions=1, n_rows=1, q999_one_row=0, q999_wide=0, source=""

@@ -101,6 +101,7 @@ def make_fail() -> Decision:
         waivers=(Waiver(criterion="task alarm", reason="known noisy", who="A. Roe",
                         until="2026-12-01"),),
         earlier_runs=2,
+        earlier_outcomes={"FAIL": 1, "INCONCLUSIVE": 1},
     )  # fmt: skip
 
 
