@@ -211,7 +211,7 @@ def remove_baseline(project: Project, name: str) -> None:
 
 def identify_spec(spec: DecoderSpec) -> dict[str, object]:
     """Return what makes two specifications the same decoder."""
-    fields: dict[str, object] = msgspec.to_builtins(spec)
+    fields = msgspec.json.decode(msgspec.json.encode(spec), type=dict[str, object])  # as stored
     return {key: fields[key] for key in IDENTITY}
 
 
