@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from gate.report.reading import find_comparisons, read_number
 from gate.report.wording import describe_fork
 
 if TYPE_CHECKING:
-    from gate.records import Alternative, Decision, Fork, TokenView
+    from gate.records import Alternative, Comparison, Decision, Fork, TokenView
 
 N_SHOWN = 500
 N_OPENED = 3
@@ -40,8 +41,8 @@ def write_forks_remark(decision: Decision) -> str:
     total = max(listed, _count_all(decision))
     if total == 0:
         return "No fork was recorded."
-    counts = {kind: sum(one.kind == kind for one in decision.forks) for kind in FORK_KINDS}
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    counts = _count_kinds(decision)
+    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in FORK_KINDS if counts.get(kind))
     shown = min(listed, N_SHOWN)
     hidden = f"; the gravest {shown:,} are on this page" if total > shown else ""
     requests = "request differs" if total == 1 else "requests differ"
@@ -50,8 +51,21 @@ def write_forks_remark(decision: Decision) -> str:
 
 def _count_all(decision: Decision) -> int:
     """Return how many pairs parted, those that the decision does not list included."""
-    whole = [one for one in find_comparisons(decision, "forks") if one.group == "all"]
-    return int(read_number({"n": whole[0].candidate}, "n") or 0) if whole else 0
+    whole = _find_counts(decision)
+    return int(whole.candidate or 0) if whole else 0
+
+
+def _count_kinds(decision: Decision) -> dict[str, float]:
+    """Return the forks by class of evidence: of all of them where that was counted."""
+    whole = _find_counts(decision)
+    counted = {kind: read_number(whole and whole.detail, "by_kind", kind) for kind in FORK_KINDS}
+    known: dict[str, float] = {kind: count for kind, count in counted.items() if count}
+    return known or {**Counter(fork.kind for fork in decision.forks)}
+
+
+def _find_counts(decision: Decision) -> Comparison | None:
+    found = find_comparisons(decision, "forks")
+    return next((one for one in found if one.group == "all"), None)
 
 
 def write_token(token: TokenView | None) -> str:

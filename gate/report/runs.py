@@ -62,7 +62,9 @@ class RunRow:
 def read_runs(reports: Path) -> tuple[Run, ...]:
     """Return the runs under ``reports``, newest first; links such as ``latest`` are left out."""
     folders = [
-        path.parent for path in reports.glob("*/decision.json") if not path.parent.is_symlink()
+        path.parent
+        for path in reports.glob("*/decision.json")
+        if path.is_file() and not path.parent.is_symlink()
     ]
     runs = [_read_run(folder) for folder in sorted(folders)]
     return tuple(sorted(runs, key=lambda run: (run.moment, run.folder.name), reverse=True))

@@ -110,6 +110,15 @@ def test_what_follows_a_fork_is_compared_token_by_token() -> None:
     assert candidate == [(" green", True), (" apples", False), (" today", True), (".", False)]
 
 
+def test_forks_are_counted_by_kind_also_where_the_decision_lists_only_the_gravest() -> None:
+    kinds: dict[str, object] = {"by_kind": {"tie": 800, "defect": 12}}
+    counts = Comparison(measure="forks", unit="count", candidate=812, detail=kinds)
+    decision = make_decision(forks=(make_fork("defect"),), comparisons=(counts,))
+    assert make_page(decision).forks_remark == (
+        "812 requests differ: 12 defect, 800 tie; the gravest 1 are on this page."
+    )
+
+
 def test_the_alternatives_of_a_fork_say_how_far_behind_they_are() -> None:
     likely = (
         Alternative(token=TokenView(token_id=1, text=" a"), behind_nat=0.0),
