@@ -34,7 +34,7 @@ from gate.records import (
     Record,
     Request,
 )
-from gate.store import write_atomically
+from gate.store import encode, write_atomically
 
 T = TypeVar("T")
 FOLDER = "baselines"
@@ -115,7 +115,7 @@ def write_baseline(
 ) -> Manifest:
     """Write a baseline; the manifest comes last, with the hashes of the others."""
     ordered = sorted(outputs, key=lambda one: (one.request_id, one.repeat))
-    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in ordered)
+    lines = b"".join(encode(one) + b"\n" for one in ordered)
     texts = {GENERATIONS: lines, ACCEPTANCE: _write_acceptance(acceptance)}
     files = {name: hash_bytes(data) for name, data in texts.items()}
     whole = msgspec.structs.replace(manifest, files=files)

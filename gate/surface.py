@@ -15,7 +15,7 @@ from gate.errors import UsageError
 from gate.plan import SESSION, Plan
 from gate.provenance import hash_engine, make_surface
 from gate.records import SCHEMA, Record
-from gate.store import ENCODER, write_atomically
+from gate.store import encode, write_atomically
 
 RUNTIME = "gate.decoders.runtime"
 Values = dict[str, dict[str, object]]
@@ -46,7 +46,7 @@ def describe_surface(plan: Plan) -> Surface:
 
 def write_surface(path: Path, surface: Surface) -> None:
     """Write a surface file, whole or not at all."""
-    write_atomically(path, msgspec.json.format(ENCODER.encode(surface), indent=1) + b"\n")
+    write_atomically(path, msgspec.json.format(encode(surface), indent=1) + b"\n")
 
 
 def read_surface(path: Path) -> Surface:

@@ -26,11 +26,12 @@ def execute(arguments: argparse.Namespace) -> int:
     from gate.config import load_project  # noqa: PLC0415
     from gate.plan import make_plan  # noqa: PLC0415
     from gate.progress import Progress  # noqa: PLC0415
+    from gate.store import encode  # noqa: PLC0415
     from gate.surface import describe_surface, write_surface  # noqa: PLC0415
 
     surface = describe_surface(make_plan(load_project(arguments.config), Progress()))
     if arguments.out is None:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(surface), indent=1).decode())
+        sys.stdout.write(msgspec.json.format(encode(surface), indent=1).decode())
     else:
         write_surface(arguments.out, surface)
         print(f"surface {surface.hash}: {arguments.out}")

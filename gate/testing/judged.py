@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal, NamedTuple
 
-from gate.export.outcomes import stops_release
+from gate.export.outcomes import stops_release, write_waived
 from gate.export.text import to_block
 from gate.export.validity import explain_expiry
 from gate.records import Decision, Outcome, Verdict
@@ -28,7 +28,9 @@ class Judged(NamedTuple):
 
 def judge_verdict(verdict: Verdict, mode: Mode) -> Judged:
     """Return how a verdict's item ends: what does not stop the release never fails."""
+    waived = write_waived(verdict)
     message = f"{verdict.outcome}: {to_block(verdict.reason)}"
+    message += f" ({to_block(waived)})" if waived else ""
     if not stops_release(verdict):
         return Judged("pass" if verdict.outcome == Outcome.PASS else "skip", message)
     return Judged(_STOPPING.get(Outcome(verdict.outcome), mode), message)
