@@ -15,7 +15,7 @@ evalset = "evalset"
 claim = "{claim}"
 
 [run]
-timing_per_class = 1
+timing_per_class = {timing}
 resamples = 20000
 {run}
 
@@ -46,12 +46,20 @@ def write_project(folder: Path, n_documents: int = 8, max_tokens: int = 8) -> Pa
 
 
 def run(
-    folder: Path, baseline: str, candidate: str, *, claim: str = "lossless", run: str = SKIP
+    folder: Path,
+    baseline: str,
+    candidate: str,
+    *,
+    claim: str = "lossless",
+    run: str = SKIP,
+    timing: int = 1,
 ) -> tuple[int, dict[str, Any]]:
     """Run the gate; returns exit code and decision. The arms: lines of their tables."""
     config = folder / "gate.toml"
     config.write_text(
-        GATE_TOML.format(baseline=baseline, candidate=candidate, claim=claim, run=run)
+        GATE_TOML.format(
+            baseline=baseline, candidate=candidate, claim=claim, run=run, timing=timing
+        )
     )
     code = main(["run", "--config", str(config), "--quiet"])
     return code, json.loads((folder / "reports/latest/decision.json").read_text())

@@ -53,6 +53,7 @@ class FakeServer(ThreadingHTTPServer):
         self.metrics: str | None = options.get("metrics")
         self.ignored: tuple[str, ...] = options.get("ignored", ())
         self.drafts_each: int | None = options.get("drafts_each")  # accepted in each answer
+        self.told_every: int = options.get("told_every", 0)  # streamed tokens with their id
         self.bodies: list[dict[str, Any]] = []
         self.n_now = self.n_most = 0
         self.lock = threading.Lock()
@@ -176,7 +177,10 @@ class Handler(BaseHTTPRequestHandler):
             if fault == "half-event" and n == len(pieces) // 2:
                 self.wfile.write(b'data: {"choices": [{"te')
                 return
-            part = {"delta": {"content": piece}} if is_chat else {"text": piece}
+            part: dict[str, Any] = {"delta": {"content": piece}} if is_chat else {"text": piece}
+            if self.server.told_every and n % self.server.told_every == 0:
+                entry = {"token": piece, "id": int(piece[2:]), "logprob": -0.5}
+                part["logprobs"] = {"content": [entry]}
             self.send_event({**answer, "usage": None, "choices": [{"index": 0, **part}]})
         if fault == "error-event":
             self.send_event({"error": {"message": "out of memory"}})

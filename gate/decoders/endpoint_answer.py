@@ -36,6 +36,7 @@ class _Entry(msgspec.Struct):
     logprob: float
     token: str = ""
     id: int | None = None
+    bytes: list[int] | None = None
     top_logprobs: list[_Entry] = []
 
 
@@ -99,6 +100,7 @@ class _Joined(msgspec.Struct):
     text: list[str] = []
     token_ids: list[int] | None = None
     logprobs: list[TokenLogprob] = []
+    told: list[bytes] = []  # the text of tokens whose ids come from their log-probabilities
     has_logprobs: bool = False
     finish_reason: str | None = None
     stopped_by: object = msgspec.UNSET
@@ -127,10 +129,9 @@ async def read_stream(body: Body, expected: Expected) -> Generation:
         msg = "the stream broke off before the output had ended"
         raise AttemptError(msg, is_final=False)
     await body.drain()
-    chunks = tuple(joined.chunks)
-    first = next((chunk.at_s for chunk in chunks if chunk.text or chunk.token_ids), None)
-    last = chunks[-1].at_s if chunks else total_s
-    return _finish(joined, expected, Trace(ttft_s=first, total_s=last, chunks=chunks))
+    first = joined.chunks[0].at_s if joined.chunks else None
+    last = joined.chunks[-1].at_s if joined.chunks else total_s
+    return _finish(joined, expected, Trace(ttft_s=first, total_s=last))
 
 
 def _decode(raw: bytes) -> _Answer:
@@ -173,6 +174,7 @@ def _add_choice(joined: _Joined, choice: _Choice, at_s: float) -> None:
     ids = choice.token_ids
     if ids is None and entries:
         ids = [entry.token_id for entry in entries]
+        joined.told += _list_texts(choice.logprobs)
     if ids is not None and any(token < 0 for token in ids):
         ids = None  # a token without an id among them: none are known
     if text or ids:
@@ -184,6 +186,23 @@ def _add_choice(joined: _Joined, choice: _Choice, at_s: float) -> None:
     joined.finish_reason = choice.finish_reason or joined.finish_reason
     for value in (choice.stop_reason, choice.matched_stop):
         joined.stopped_by = joined.stopped_by if value is msgspec.UNSET else value
+
+
+def _list_texts(found: _Logprobs | None) -> list[bytes]:
+    """Return the text of each token of chat-style log-probabilities."""
+    entries = (found.content if found else None) or []
+    return [bytes(e.bytes) if e.bytes is not None else e.token.encode() for e in entries]
+
+
+def _drop_partial(joined: _Joined, text: str) -> None:
+    """Forget ids that cover a part of the text only.
+
+    llama.cpp streams a log-probability for the first token of an accepted run and for no other.
+    """
+    if not joined.told or b"".join(joined.told).startswith(text.encode("utf-8", "replace")):
+        return
+    joined.token_ids, joined.logprobs = None, []
+    joined.chunks = [msgspec.structs.replace(chunk, token_ids=()) for chunk in joined.chunks]
 
 
 def read_logprobs(found: _Logprobs) -> Sequence[TokenLogprob]:
@@ -232,6 +251,7 @@ def _sort(tops: object) -> tuple[tuple[int, float], ...]:
 
 def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
     text, request = "".join(joined.text), expected.request
+    _drop_partial(joined, text)
     finish = read_finish(joined, request)
     if not text and not joined.token_ids and finish == "length":
         msg = "the output is empty: not even a first token"
@@ -246,7 +266,11 @@ def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
         logprobs=tuple(joined.logprobs) if is_whole and joined.logprobs else None,
         finish=finish,
         usage=_read_usage(joined.usage),
-        trace=msgspec.structs.replace(trace, drafts=_read_drafts(joined, expected.profile)),
+        trace=msgspec.structs.replace(
+            trace,
+            chunks=tuple(joined.chunks) if trace.ttft_s is not None else (),
+            drafts=_read_drafts(joined, expected.profile),
+        ),
     )
 
 

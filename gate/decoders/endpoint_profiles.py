@@ -126,7 +126,7 @@ LLAMA_CPP = Profile(
         "top_k": 0,
         "min_p": 0.0,
         "repeat_penalty": 1.0,
-        "repeat_last_n": -1,  # penalties look at the whole text, not at the last 64 tokens
+        "repeat_last_n": 32768,  # penalties look at the whole text, not at the last 64 tokens
         # the gate's order of application: temperature before the cuts
         "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
     },

@@ -152,6 +152,16 @@ def test_a_name_the_server_answers_with_may_be_declared(tmp_path: Path) -> None:
     assert found[0].finish == "length"
 
 
+def test_token_ids_of_a_part_of_the_text_are_none(tmp_path: Path) -> None:
+    whole, server = answer(tmp_path, [ask(0, stream=True)], told_every=1)
+    assert whole[0].token_ids == tuple(choose_tokens(server.bodies[0]))
+    part, _ = answer(tmp_path, [ask(0, stream=True)], told_every=2)
+    assert part[0].text == whole[0].text
+    assert (part[0].token_ids, part[0].logprobs) == (None, None)
+    assert part[0].trace is not None
+    assert not any(chunk.token_ids for chunk in part[0].trace.chunks)
+
+
 # ----------------------------------------------------------------- what is sent
 
 
