@@ -127,6 +127,15 @@ def read_count_of(comparison: Comparison) -> float | None:
     return comparison.candidate
 
 
+def list_loosened(decision: Decision, criterion: str) -> tuple[str, ...]:
+    """Return in what a criterion asks for less than when the baseline was approved."""
+    return tuple(
+        f"{one.key.replace('_', ' ')} was {one.approved}, is {one.now}"
+        for one in decision.loosened
+        if one.criterion == criterion
+    )
+
+
 def _draw_count(criterion: Criterion, comparison: Comparison, estimate: Estimate) -> Strip | None:
     """Return the count against its margin, with the rate's bound as a count of this many cases.
 
@@ -180,6 +189,8 @@ def _write_row(decision: Decision, verdict: Verdict) -> VerdictRow:
         picture=f"Estimate {estimate}, {interval}; it {rule}.",
         caption=COUNTED if strip and strip.counted and strip.high > strip.low else "",
         remarks=list_remarks(verdict),
+        loosened=list_loosened(decision, verdict.criterion),
+        waived=verdict.waiver is not None,
     )
 
 
@@ -269,4 +280,5 @@ def _write_criterion(decision: Decision, criterion: Criterion) -> CriterionRow:
         blocking="yes" if criterion.blocking else "no",
         rationale=criterion.rationale,
         came_to="; ".join(came_to) or "no verdict",
+        loosened=list_loosened(decision, criterion.name),
     )

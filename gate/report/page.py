@@ -63,6 +63,8 @@ class VerdictRow:
     picture: str  # the drawing in words
     caption: str  # how to read it, where that is not obvious
     remarks: tuple[str, ...]
+    loosened: tuple[str, ...]  # in what it asks for less than the approved baseline's
+    waived: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +210,7 @@ class CriterionRow:
     blocking: str
     rationale: str
     came_to: str
+    loosened: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,8 +120,11 @@ def make_sensitivity(decision: Decision) -> Table:
 
 def make_waivers(decision: Decision) -> Table:
     """Return the criteria that somebody signed away."""
-    rows = tuple((one.criterion, one.who, one.until, one.reason) for one in decision.waivers)
-    head = ("Criterion", "Signed by", "Until", "Reason")
+    rows = tuple(
+        (one.criterion, describe_group(one.group), one.who, one.until, one.reason)
+        for one in decision.waivers
+    )
+    head = ("Criterion", "Group", "Signed by", "Until", "Reason")
     return Table(caption="Waivers", head=head, rows=rows, remark="" if rows else "none")
 
 

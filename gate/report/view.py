@@ -42,6 +42,7 @@ from gate.report.wording import (
     NOT_COVERED,
     PURPOSES,
     SECTIONS,
+    WITH_WAIVERS,
     describe_group,
     write_headline,
     write_next_step,
@@ -69,7 +70,7 @@ def make_page(decision: Decision) -> Page:
         created_at=write_time(decision.created_at),
         expires_at=write_time(decision.expires_at),
         badge=make_badge(outcome),
-        headline=write_headline(outcome, decision.purpose, decision.claim),
+        headline=_write_headline(decision),
         reason=decision.reason or "No reason was recorded.",
         next_step=write_next_step(outcome, decision.purpose),
         halves=_write_halves(decision),
@@ -121,6 +122,14 @@ def write_time(moment: str) -> str:
         return moment or UNKNOWN
     utc = parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed
     return utc.strftime("%Y-%m-%d %H:%M UTC" if parsed.tzinfo else "%Y-%m-%d %H:%M")
+
+
+def _write_headline(decision: Decision) -> str:
+    """Return what the outcome means; a PASS that rests on waivers says so first."""
+    n_waived = sum(verdict.waiver is not None for verdict in decision.verdicts)
+    if decision.outcome == Outcome.PASS and n_waived:
+        return WITH_WAIVERS.format(n=f"{n_waived} waiver{'' if n_waived == 1 else 's'}")
+    return write_headline(Outcome(decision.outcome), decision.purpose, decision.claim)
 
 
 def _is_judged(row: VerdictRow) -> bool:
@@ -190,7 +199,8 @@ def _list_alerts(decision: Decision) -> tuple[str, ...]:
             size = f"{count:,.0f}" if count >= 1 else f"a share of {count:.2g}"
             alerts.append(BASELINE_BROKEN.format(count=size))
     alerts += [
-        f"Waived until {one.until} by {one.who}: {one.criterion}. {one.reason}"
+        f"Waived until {one.until} by {one.who}: {one.criterion} "
+        f"({describe_group(one.group)}). {one.reason}"
         for one in decision.waivers
     ]
     if decision.earlier_runs:

@@ -283,6 +283,7 @@ NOT_COVERED = (
     "and the claim does not cover it."
 )
 ACCEPTANCE_UNKNOWN = "For {count} the decoder does not say what it accepted."
+WITH_WAIVERS = "Passed with {n}: read what was signed away before you sign"
 NO_VERDICTS = "No criterion was judged. No evidence is never a pass."
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.records import Criterion, Outcome
+from gate.records import Criterion, Loosened, Outcome, Waiver
+from gate.report import render_html
 from gate.report.judged import find_limits
 from gate.report.numbers import format_apart, format_difference, format_number, format_speedup
 from gate.report.plots import EDGE, WIDTH, Span, choose_axis, draw_strip
@@ -196,6 +197,45 @@ def test_what_was_compared_is_said_in_one_sentence_of_the_banner() -> None:
 def test_a_criterion_that_nobody_judged_says_so() -> None:
     rows = make_page(make_decision(verdicts=())).criteria
     assert {row.came_to for row in rows} == {"no verdict"}
+
+
+def test_a_loosened_criterion_says_what_it_was_when_the_baseline_was_approved() -> None:
+    loosened = (Loosened(criterion="task accuracy", key="margin", approved="0.02", now="0.1"),)
+    decision = make_decision(loosened=loosened)
+    page = make_page(decision)
+    said = {row.criterion: row.loosened for row in (*page.others, *page.unjudged)}
+    assert said["task accuracy"] == ("margin was 0.02, is 0.1",)
+    assert said["exercised"] == ()
+    assert {row.name: row.loosened for row in page.criteria}["task accuracy"]
+    assert render_html(decision).count("margin was 0.02, is 0.1") == 2
+
+
+def test_a_waived_verdict_is_marked_and_says_who_waived_it() -> None:
+    old = make_fail()
+    waiver = Waiver(criterion="guard flips", group="format", reason="known", who="release team",
+                    until="2999-01-01")  # fmt: skip
+    verdicts = tuple(
+        msgspec.structs.replace(one, waiver=waiver) if one.criterion == "guard flips" else one
+        for one in old.verdicts
+    )
+    page = make_page(msgspec.structs.replace(old, verdicts=verdicts, waivers=(waiver,)))
+    assert [row.criterion for row in page.stopping] == ["token certificate"]
+    waived = next(row for row in page.others if row.criterion == "guard flips")
+    assert (waived.waived, waived.badge.outcome) == (True, "FAIL")
+    assert "release team" in waived.remarks[0]
+    assert any("release team" in alert for alert in page.alerts)
+
+
+def test_a_pass_that_rests_on_waivers_says_so_in_its_headline() -> None:
+    old = make_pass()
+    waiver = Waiver(criterion="divergence", reason="r", who="w", until="2999-01-01")
+    verdicts = tuple(
+        msgspec.structs.replace(one, outcome=Outcome.FAIL, waiver=waiver)
+        if one.criterion == "divergence" else one
+        for one in old.verdicts
+    )  # fmt: skip
+    page = make_page(msgspec.structs.replace(old, verdicts=verdicts, purpose="release"))
+    assert page.headline.startswith("Passed with 1 waiver:")
 
 
 def test_a_verdict_without_a_comparison_has_no_drawing() -> None:
