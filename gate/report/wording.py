@@ -250,7 +250,7 @@ GROUPS = {
 
 SECTIONS = (
     ("criteria", "Criteria"),
-    ("speed", "Speed"),
+    ("speed", "Gain"),
     ("forks", "Forks"),
     ("defects", "Defects"),
     ("tasks", "Tasks"),
