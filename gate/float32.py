@@ -32,7 +32,7 @@ def add_float32(
     plan: Plan, store: RunStore, session: Any, collected: Collected, progress: Progress
 ) -> Collected:
     """Return what was collected, with both arms in float32 where the run is not."""
-    if not plan.project.config.judges_in_float32:
+    if not plan.runs_in_float32:
         return collected
     collector = _Collector(plan, store, session, progress)
     return dataclasses.replace(collected, float32=collector.collect())

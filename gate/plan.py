@@ -67,6 +67,11 @@ class Plan:
     approved: Approved | None = None
 
     @property
+    def runs_in_float32(self) -> bool:
+        """Whether the decoders run in float32 too. A server has a precision of its own."""
+        return self.session == SESSION and self.project.config.judges_in_float32
+
+    @property
     def sources(self) -> dict[str, str]:
         """One hash per arm over its decoder's parts; arms without any are left out."""
         found = {arm: parts for arm, parts in self.parts.items() if parts}
@@ -93,7 +98,7 @@ def make_plan(project: Project, progress: Progress, today: dt.date | None = None
         config.run.max_dropped,
         own_baseline=specs["baseline"].kind in OWN_ENGINE and not config.run.skip_conformance,
         own_candidate=specs["candidate"].kind in OWN_ENGINE,
-        has_float32=config.judges_in_float32,
+        has_float32=session == SESSION and config.judges_in_float32,
         has_conformance=not config.run.skip_conformance,
         has_reference=reference is not None,
         has_approved=approved is not None,
