@@ -241,10 +241,9 @@ def measure_host(bench: Bench) -> Iterator[Row]:
                 ("tops.py", "find_best"),
                 ("tops.py", "find_tops"),
                 ("engine.py", "commit"),
-                ("engine.py", "forward"),
             )
         }
-        host = sum(share for name, share in parts.items() if name != "forward")
+        host = sum(parts.values())
         rounded = {name: round(share, 4) for name, share in parts.items()}
         yield {"setting": f"B{rows}", "host_share": round(host, 4), **rounded}
 
