@@ -143,7 +143,8 @@ class TreeDrafter:
     def _add_noise(self, law: dict[int, float], position: int) -> dict[int, float]:
         noise = gumbel(self._noise_key, position, np.fromiter(law, dtype=np.int64))
         chances = (np.fromiter(law.values(), dtype=np.float64) * np.exp(noise)) ** NOISE_SHARPNESS
-        return dict(zip(law, (chances / chances.sum()).tolist(), strict=True))
+        chances *= sum(law.values()) / chances.sum()  # what no source knows stays unknown
+        return dict(zip(law, chances.tolist(), strict=True))
 
     def _cut(self) -> None:
         """Keep as many of the nodes as the budget says."""
