@@ -20,7 +20,7 @@ FALSE_ALARM = 0.05  # one-sided, of the comparison of canary and control
 POWER = 0.8
 FALSE_ROLLBACK = 0.01
 N_CLASSES = 8
-LEAST = 1e-9  # a smaller loss is none; one above what there is to lose cannot show
+LEAST = 1e-4  # a smaller loss is none; one above what there is to lose cannot show
 
 
 class Risk(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import msgspec
 import numpy as np
@@ -94,6 +95,14 @@ def test_what_cannot_be_lost_is_no_risk(baseline: float) -> None:
     errors = compare("error_rate", -0.01, 0.049, baseline=baseline)
     canary = suggest_canary(make_pass(comparisons=(errors,)))
     assert (canary is None) == (baseline > 0.951)
+
+
+@pytest.mark.parametrize("upper", [1e-12, 1e-6, 1.1e-4, 1e-3, 0.3])
+def test_a_bound_however_tight_is_worked_out_at_once(upper: float) -> None:
+    began = time.monotonic()
+    errors = compare("error_rate", -0.01, upper, baseline=0.5)
+    assert (suggest_canary(make_pass(comparisons=(errors,))) is None) == (upper < 1e-4)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
