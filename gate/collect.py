@@ -13,6 +13,7 @@ import msgspec
 from gate.baselines import check_identity, identify_requests
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.options import LookaheadOptions
+from gate.decoders.routed import list_routes, spread_conformance
 from gate.errors import RunError, UsageError
 from gate.gain import collect_profile
 from gate.measures.baseline_drift import Third, list_changed
@@ -165,6 +166,7 @@ def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) 
         session.plan_conformance(plan.conformance, plan.project.config.seed),
         {name for spec in plan.specs.values() for name in spec.unsupported},
     )
+    conformance = spread_conformance(conformance, plan.specs)
     tasks = [session.tokenise(request) for request in plan.requests]
     size = session.fit_batch(
         [*conformance, *tasks],
@@ -202,7 +204,10 @@ def _calibrate(
 
 
 def step_rows(spec: DecoderSpec) -> int:
-    """Return the rows of one request in a step of a decoder."""
+    """Return the rows of one request in a step of a decoder, of its routes the most."""
+    routes = list_routes(spec).values()
+    if routes:
+        return max(step_rows(one) for one in routes)
     if spec.kind == "autoregressive":
         return 1
     if spec.kind in ("assisted", "prompt_lookup"):

@@ -26,6 +26,7 @@ from gate.decoders.base import (
     load_object,
     read_spec,
 )
+from gate.decoders.routed import check_routes
 from gate.defaults import default_criteria
 from gate.errors import UsageError
 from gate.evalset import Evalset, load_evalset
@@ -114,6 +115,7 @@ def make_plan(project: Project, progress: Progress, today: dt.date | None = None
     groups = Groups(tasks=tuple(evalset.spec.tasks), classes=tuple(evalset.spec.classes))
     waivers = read_waivers(project, criteria, groups, today) if today else ()
     for arm, spec in specs.items():
+        check_routes(arm, spec, evalset.spec.classes)
         check_offered(arm, spec.unsupported, [*requests, *(r for block in timing for r in block)])
     resolved = load_object(f"{session}:resolve")(
         config.model, project.folder, specs.values(), progress.say

@@ -100,3 +100,56 @@ def test_a_declaration_that_cannot_be_true_is_refused(
     config = write_gate(project, candidate=faulty("none") + f"\nunsupported = {declared}")
     assert main(["run", "--config", str(config), "--quiet"]) == 2
     assert named in capsys.readouterr().err
+
+
+ROUTED = (
+    'kind = "routed"\n[candidate.routes]\nmaths = { kind = "lookahead" }\n'
+    'default = { kind = "autoregressive" }'
+)
+
+
+def test_a_routed_candidate_passes_and_the_plain_class_is_named_as_not_covered(
+    project: Path,
+) -> None:
+    code, decision = run(project, candidate=ROUTED, skip_conformance="")
+    assert (code, decision["outcome"]) == (0, "PASS")
+    exercised = verdict(decision, "exercised")["comparison"]["detail"]["by_class"]
+    assert exercised["maths"] > 0
+    assert exercised["structured"] == 0
+    assert "nothing was accepted in structured" in note(decision, "nothing was accepted")
+    routes = decision["provenance"]["candidate"]["decoder"]["options"]["routes"]
+    assert {name: one["kind"] for name, one in routes.items()} == {
+        "maths": "lookahead",
+        "default": "autoregressive",
+    }
+
+
+def test_conformance_tries_the_decoder_that_is_routed_to(project: Path) -> None:
+    """The faulty decoder is greedy only; it serves one class, and the default is the baseline."""
+    candidate = (
+        'kind = "routed"\n[candidate.routes]\ndefault = { kind = "autoregressive" }\n'
+        'maths = { kind = "python", target = "faulty_decoders:make", fault = "none" }'
+    )
+    code, decision = run(project, candidate=candidate, skip_conformance="")
+    assert (code, verdict(decision, "conformance")["outcome"]) == (3, "FAIL")
+    decoder = decision["provenance"]["candidate"]["decoder"]
+    assert decoder["maths.source_sha256"].startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ("maths = { kind = 'lookahead' }", "routes.default is missing"),
+        ("default = { kind = 'lookahead' }\nverse = { kind = 'lookahead' }", "no request class"),
+        ("default = { kind = 'wishful' }", "candidate.routes.default.kind = 'wishful'"),
+        ("default = { kind = 'lookahead', window = 0 }", "window = 0"),
+        ("default = { kind = 'routed' }", "not to further routes"),
+        ("default = 3", "candidate.routes.default = 3"),
+    ],
+)
+def test_routes_that_lead_nowhere_are_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], table: str, named: str
+) -> None:
+    config = write_gate(project, candidate=f'kind = "routed"\n[candidate.routes]\n{table}')
+    assert main(["run", "--config", str(config), "--quiet"]) == 2
+    assert named in capsys.readouterr().err

@@ -16,6 +16,7 @@ import msgspec
 
 from gate.decoders import options as kinds
 from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.routed import read_routed_spec
 from gate.errors import UsageError
 from gate.offers import read_unsupported
 from gate.records import DecoderSpec, Generation, Noise, Request, TokenScores
@@ -82,6 +83,11 @@ REGISTRY: dict[str, Kind] = {
         takes_folder=True,
         inspect="gate.decoders.assisted:inspect_draft",
     ),
+    "routed": Kind(
+        "gate.decoders.routed:open_routed",
+        kinds.RoutedOptions,
+        inspect="gate.decoders.routed:inspect_routes",
+    ),
     "python": Kind(
         "gate.decoders.python:PythonDecoder",
         kinds.PythonOptions,
@@ -111,6 +117,9 @@ def read_spec(arm: str, table: dict[str, object]) -> DecoderSpec:
     unsupported = read_unsupported(arm, entries.pop("unsupported", ()))
     if kind == "python":
         spec = _read_python_spec(arm, entries)
+        return msgspec.structs.replace(spec, unsupported=unsupported)
+    if kind == "routed":
+        spec = read_routed_spec(arm, entries, read_spec)
         return msgspec.structs.replace(spec, unsupported=unsupported)
     try:
         checked = msgspec.convert(entries, REGISTRY[str(kind)].options)
@@ -166,6 +175,9 @@ def create(spec: DecoderSpec, model: Any, folder: Path | None = None) -> Decoder
     if spec.kind == "python":
         created: Decoder = decoder_class(spec, model, load_object(str(spec.target), folder))
         return created
+    if spec.kind == "routed":
+        routed: Decoder = decoder_class(spec, model, folder)
+        return routed
     options = msgspec.convert(spec.options, REGISTRY[spec.kind].options)
     extra = (folder,) if REGISTRY[spec.kind].takes_folder else ()
     made: Decoder = decoder_class(model, options, *extra)

@@ -147,6 +147,12 @@ def check_context(context: int | None) -> None:
         raise ValueError(msg)
 
 
+class RoutedOptions(Record, frozen=True, kw_only=True):
+    """Request class -> the table of a decoder; ``default`` serves every other class."""
+
+    routes: dict[str, dict[str, object]]
+
+
 class PythonOptions(Record, frozen=True, kw_only=True):
     """A decoder of your own; every other key goes to its factory."""
 

@@ -23,6 +23,7 @@ from gate.decoders.engine import check_architecture
 from gate.decoders.load import Load, serve
 from gate.decoders.memory import check_room, fit_batch
 from gate.decoders.probing import probe_band
+from gate.decoders.routed import list_specs
 from gate.decoders.runtime import describe_device, describe_versions, hash_template
 from gate.decoders.sampling import Law
 from gate.decoders.stopping import covering_count, decode
@@ -50,7 +51,7 @@ def resolve(
     """Find the model and refuse what the arms' decoders cannot run. Raises UsageError."""
     check_device(config.device)
     resolved = resolve_model(config, folder, progress)
-    if any(spec.kind in OWN_ENGINE for spec in specs):
+    if any(one.kind in OWN_ENGINE for spec in specs for one in list_specs(spec)):
         check_architecture(read_model_config(resolved), resolved.name)
     return resolved
 
