@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def collect(
             "a decoder changed the model's weights in memory; nothing that followed can be trusted"
         )
         raise RunError(msg)
-    return Collected(
+    collected = Collected(
         requests=tuple(r for batch in stored.batches for r in batch),
         arms={name: arm for name, (arm, _) in arms.items()},
         timing=timing,
@@ -106,6 +106,52 @@ def collect(
         remarks=tuple(session.remarks),
         third=third,
     )
+    return _score_late(collected, store, session, progress)
+
+
+def _score_late(
+    collected: Collected, store: RunStore, session: Any, progress: Progress
+) -> Collected:
+    """Let what scores tokens after both arms are done score them, where the session has it."""
+    with progress.stage("score tokens"):
+        late = session.score_late(store, collected)
+    if late is None:
+        return collected
+    scores = {arm: {(s.request_id, s.repeat): s for s in late.scores.get(arm, ())} for arm in ARMS}
+    arms = {
+        name: replace(arm, scores={**arm.scores, **scores[name]})
+        for name, arm in collected.arms.items()
+    }
+    return replace(
+        collected,
+        requests=_name_ends(collected.requests, late.eos_ids),
+        arms=arms,
+        timing=tuple(_add_scores(block, scores, late.eos_ids) for block in collected.timing),
+        bound=late.bound,
+        remarks=(*collected.remarks, *late.notes),
+    )
+
+
+def _name_ends(requests: Sequence[Request], eos_ids: Sequence[int]) -> tuple[Request, ...]:
+    """Add the model's own end-of-sequence ids, which were not sent."""
+    return tuple(
+        msgspec.structs.replace(r, eos_ids=tuple(dict.fromkeys((*r.eos_ids, *eos_ids))))
+        for r in requests
+    )
+
+
+def _add_scores(
+    block: TimingBlock, scores: Mapping[str, Mapping[Any, TokenScores]], eos_ids: Sequence[int]
+) -> TimingBlock:
+    keys = [(request.id, request.repeat) for request in block.requests]
+    results = {
+        arm: msgspec.structs.replace(
+            result,
+            scores=tuple(scores[arm][key] for key in keys if key in scores[arm]) or result.scores,
+        )
+        for arm, result in block.results.items()
+    }
+    return replace(block, requests=_name_ends(block.requests, eos_ids), results=results)
 
 
 def _score_approved(

@@ -116,6 +116,7 @@ class Config(Record, frozen=True, kw_only=True):
     baseline: dict[str, object]
     candidate: dict[str, object]
     model: ModelConfig = ModelConfig()
+    referee: ModelConfig = ModelConfig()  # scores servers' tokens; id empty: none is named
     claim: Claim = "lossless"
     purpose: Purpose = "content"
     seed: int = 0

@@ -43,6 +43,7 @@ ARMS = ("baseline", "candidate")
 SESSION = "gate.decoders.session"
 REMOTE_SESSION = "gate.decoders.remote"
 SERVED = "served"  # a precision that only the server knows
+REFEREE = "gate.decoders.evidence_referee"
 TASKS = "gate.measures.tasks"
 
 
@@ -132,6 +133,7 @@ def make_plan(project: Project, progress: Progress, today: dt.date | None = None
         resolved.tokenizer_sha256,
         hash_package(),
         parts,
+        _check_referee(project, session),
     ]
     return Plan(
         project=project,
@@ -216,6 +218,24 @@ def _choose_reference(
     if project.config.run.acceptance_reference:
         return _read_reference(project)
     if approved is None or find_changes(approved.manifest.candidate, candidate):
+
+
+def _check_referee(project: Project, session: str) -> str:
+    """Return the hash of the model that [referee] names, if any. Raises UsageError."""
+    referee = project.config.referee
+    if not referee.id:
+        return ""
+    if session == SESSION:
+        msg = "[referee] is for servers; the model of a run on this machine is its own referee"
+        raise UsageError(msg)
+    found: str = load_object(f"{REFEREE}:check_referee")(referee, project.folder)
+    return found
+
+
+def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:
+    """Read what the approved candidate took. Raises UsageError where it is of another evalset."""
+    name = project.config.run.acceptance_reference
+    if not name:
         return None
     return approved.acceptance
 

@@ -83,6 +83,13 @@ REGISTRY: dict[str, Kind] = {
         takes_folder=True,
         inspect="gate.decoders.assisted:inspect_draft",
     ),
+    "replay": Kind(
+        "gate.decoders.replay:ReplayDecoder",
+        kinds.ReplayOptions,
+        noise="own",
+        is_remote=True,
+        inspect="gate.decoders.replay:inspect_replay",
+    ),
     "routed": Kind(
         "gate.decoders.routed:open_routed",
         kinds.RoutedOptions,

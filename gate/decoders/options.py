@@ -147,6 +147,20 @@ def check_context(context: int | None) -> None:
         raise ValueError(msg)
 
 
+class ReplayOptions(Record, frozen=True, kw_only=True):
+    """Outputs of a run that is over: of a run's folder, or lm-eval's sample files."""
+
+    run: str = ""
+    arm: Literal["baseline", "candidate"] = "candidate"
+    samples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Want one source."""
+        if bool(self.run) == bool(self.samples):
+            msg = "give run, the folder of a run, or samples, files that lm-eval wrote"
+            raise ValueError(msg)
+
+
 class RoutedOptions(Record, frozen=True, kw_only=True):
     """Request class -> the table of a decoder; ``default`` serves every other class."""
 

@@ -19,6 +19,7 @@ from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
 from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
+from gate.decoders.late import LateScorer, LateScores, Outputs, gather, score_late
 from gate.decoders.load import Load, serve
 from gate.decoders.repeats import add_drafts, rename
 from gate.decoders.requests_plain import plan_plain_conformance
@@ -34,11 +35,13 @@ from gate.records import (
     Request,
     TokenScores,
 )
-from gate.store import BatchResult, key_text, write_atomically
+from gate.store import BatchResult, RunStore, key_text, write_atomically
 
 WARM_UP = ("Say hello.", "Count from one to five.")
 WARM_UP_TOKENS = 8
 UNSENT = "unsent.json"
+LATE = "evidence.json"
+REFEREE = "gate.decoders.evidence_referee:RefereeEvidence"
 UNSEEN = "not seen: the model runs on a server"
 
 
@@ -51,12 +54,13 @@ class RemoteModel(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a remote arm runs. run_folder: for logs. folder: of gate.toml."""
+    """Where a remote arm runs. run_folder: for logs. folder: of gate.toml, project's."""
 
     arm: str
     folder: Path
     run_folder: Path
     servers: Servers
+    project: Any = None  # config.Project
 
 
 def resolve(
@@ -113,13 +117,14 @@ class RemoteSession:
         """Start nothing yet: a server starts when its arm is first asked."""
         self.resolved = resolved
         self.evidence: Evidence = evidence or NoEvidence()
+        self._late: LateScores | None = None
         self._project = project
         self._run_folder = run_folder
         self._servers = Servers(in_turn=project.config.run.servers == "in_turn")
         self.arms: dict[str, Any] = {arm: self._make_arm(arm, spec) for arm, spec in specs.items()}
 
     def _make_arm(self, arm: str, spec: DecoderSpec) -> Decoder:
-        place = Place(arm, self._project.folder, self._run_folder, self._servers)
+        place = Place(arm, self._project.folder, self._run_folder, self._servers, self._project)
         made: Decoder = load_object(REGISTRY[spec.kind].target)(spec, place)
         return made
 
@@ -147,6 +152,8 @@ class RemoteSession:
 
     def plan_conformance(self, rows: Sequence[Row], seed: int) -> list[Request]:
         """Return the conformance requests that both arms can be asked."""
+        if any(hasattr(decoder, "stored_conformance") for decoder in self.arms.values()):
+            return self._list_stored_conformance()
         decoders = [self.arms[arm] for arm in ("candidate", "baseline")]  # the baseline runs next
         for decoder in decoders:
             _ = getattr(decoder, "capabilities", None)  # probed before anything is judged
@@ -156,6 +163,16 @@ class RemoteSession:
         found, unsent = plan_plain_conformance(rows, seed, takes, encode)
         write_atomically(self._run_folder / UNSENT, msgspec.json.encode(unsent))
         return found
+
+    def _list_stored_conformance(self) -> list[Request]:
+        """Return the conformance requests that both arms' stored runs were sent."""
+        stored = [
+            {(r.id, r.repeat): r for r in decoder.stored_conformance()}
+            if hasattr(decoder, "stored_conformance")
+            else {}
+            for decoder in self.arms.values()
+        ]
+        return [r for key, r in stored[0].items() if all(one.get(key) == r for one in stored)]
 
     def fit_batch(
         self,
@@ -192,6 +209,9 @@ class RemoteSession:
         tap: bool = True,  # noqa: ARG002 - no server shows its laws
     ) -> BatchResult:
         """Decode one batch, check how outputs ended, and score what can be scored."""
+        stored = _replay(decoder, requests)
+        if stored is not None:
+            return stored
         count = getattr(decoder, "count_drafts", None)
         before = count() if count else None
         generations = self.collect(decoder, requests)
@@ -228,6 +248,9 @@ class RemoteSession:
         is_scored: bool = True,
     ) -> BatchResult:
         """Serve requests under a load (one by one), streamed, on the gate's own clock."""
+        stored = _replay(decoder, requests)
+        if stored is not None:
+            return stored
         streamed = [msgspec.structs.replace(request, stream=True) for request in requests]
         generations, wall_s = serve(self.collect, decoder, streamed, load or Load())
         if not is_scored:
@@ -237,6 +260,8 @@ class RemoteSession:
 
     def warm_up(self, decoder: Decoder) -> None:
         """Send prompts from outside the evalset, so that no block pays for a first time."""
+        if hasattr(decoder, "replay_batch"):
+            return  # nothing runs
         for n, text in enumerate(WARM_UP):
             request = Request(
                 id=f"warm-up-{n}",
@@ -264,6 +289,39 @@ class RemoteSession:
         return MemoryControl(n_prompts=len(requests), first=first, second=second, is_fresh=is_fresh)
 
     # ------------------------------------------------------------------ evidence
+
+    def score_late(self, store: RunStore, collected: Any) -> LateScores | None:
+        """Score both arms' tokens with what gate.toml offers for it; None: nothing can."""
+        self._late = store.read(LATE, LateScores)
+        if self._late is None:
+            scorer = self._open_scorer()
+            if scorer is None:
+                return self._use_stored_scores()
+            self._late = score_late(scorer, _gather_outputs(collected))
+            store.write(LATE, self._late)
+        return self._late
+
+    def _use_stored_scores(self) -> LateScores | None:
+        """Judge stored scores by the wider of the stored bounds; None where an arm has none."""
+        bounds = [getattr(decoder, "stored_bound", None) for decoder in self.arms.values()]
+        known = [bound for bound in bounds if bound is not None]
+        if len(known) < len(bounds):
+            return None
+        self._late = LateScores(
+            name="the referees of the stored runs",
+            bound=max(known, key=lambda bound: bound.bound),
+            eos_ids=self.arms["baseline"].eos_ids,
+            notes=("tokens were scored by the stored runs' own referees, when they were made",),
+        )
+        return self._late
+
+    def _open_scorer(self) -> LateScorer | None:
+        referee = self._project.config.referee
+        if not referee.id:
+            return None
+        self._servers.close()  # they would compete for the machine
+        scorer: LateScorer = load_object(REFEREE)(referee, self._project.folder)
+        return scorer
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
         """Return the noise bound of this run's evidence."""
@@ -315,7 +373,8 @@ class RemoteSession:
         """Provenance of what both arms share."""
         return {
             "model": {"id": self.resolved.name, "weights_sha256": UNSEEN},
-            "evidence": self.evidence.name,
+            "evidence": self._late.name if self._late else self.evidence.name,
+            **({"referee": self._late.described} if self._late else {}),
             "servers": self._project.config.run.servers,
         }
 
@@ -334,6 +393,25 @@ def describe_limits(probed: Mapping[str, Mapping[str, str]]) -> list[str]:
     for arm, names in by_arm.items():
         own = sorted(names - set(both))
         found += [f"the {arm}'s server does not honour {', '.join(own)}"] if own else []
+    return found
+
+
+def _replay(decoder: Any, requests: Sequence[Request]) -> BatchResult | None:
+    """Return stored outputs with what was found out about them then; None: it decodes."""
+    replay = getattr(decoder, "replay_batch", None)
+    found: BatchResult | None = replay(requests) if replay else None
+    return found
+
+
+def _gather_outputs(collected: Any) -> dict[str, Outputs]:
+    """Return every output of both arms, the timing blocks' included."""
+    found: dict[str, Outputs] = {}
+    for arm in collected.arms:
+        outputs = list(gather(collected.requests, collected.arms[arm].generations))
+        for block in collected.timing:
+            by_key = {(g.request_id, g.repeat): g for g in block.results[arm].generations}
+            outputs += gather(block.requests, by_key)
+        found[arm] = outputs
     return found
 
 

@@ -293,6 +293,10 @@ class Session:
         examined = self._examine(requests, generations, None)
         return msgspec.structs.replace(examined, wall_s=wall_s)
 
+    def score_late(self, store: Any, collected: Any) -> None:
+        """Nothing is left to score: the referee saw every output as it came."""
+        del store, collected
+
     def warm_up(self, decoder: Decoder) -> None:
         """Run prompts from outside the evalset, so that no block pays for a first time."""
         for n, text in enumerate(WARM_UP):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from gate.records import Generation, Request, TokenScores
+from gate.records import Generation, Request, TokenScores, prompt_ids
 
 FEWEST = 3
 """Defects below which no kind is named."""
@@ -50,7 +50,7 @@ class Defect:
         """Collect what is known about the decision at an output position."""
         token, best = scores.token_ids[position], scores.best_id[position]
         offset, n_accepted = place_in_run(generation, position)
-        history = {*request.prompt, *scores.token_ids[:position]}
+        history = {*prompt_ids(request), *scores.token_ids[:position]}
         return cls(
             request_id=request.id,
             repeat=request.repeat,

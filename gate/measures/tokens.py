@@ -90,7 +90,11 @@ def _add_output(
 def compare_certificates(paired: Paired, confidence_level: float = 0.95) -> list[Comparison]:
     """Return the measures token_defects and baseline_certificate."""
     baseline, candidate = certify(paired, paired.baseline), certify(paired, paired.candidate)
-    detail = {"bound_nat": paired.bound.bound, "bound_source": paired.bound.source}
+    detail: dict[str, object] = {
+        "bound_nat": paired.bound.bound,
+        "bound_source": paired.bound.source,
+        "weakness": paired.bound.weakness,
+    }
     return [
         _certificate_comparison(
             "token_defects", baseline, candidate, candidate, detail, confidence_level
@@ -119,12 +123,13 @@ def _certificate_comparison(
         "n_requests": judged.n_requests,
         "n_unscored": judged.n_unscored,
     }
-    if judged.n == 0:
+    weakness = str(detail["weakness"])
+    if judged.n == 0 or weakness:
         return Comparison(
             measure=measure,
             unit="count",
             direction="lower_is_better",
-            note="no decision of this arm could be scored",
+            note=weakness if judged.n else "no decision of this arm could be scored",
             detail=common,
         )
     by_request = clopper_pearson(n_hit, judged.n_requests, confidence_level, "upper")

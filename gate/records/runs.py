@@ -23,7 +23,10 @@ class DecoderSpec(Record, frozen=True, kw_only=True):
 
 
 class NoiseBound(Record, frozen=True, kw_only=True):
-    """How far honest arithmetic moves the top-1 to top-2 gap, nats, and how that was measured."""
+    """How far honest arithmetic moves the top-1 to top-2 gap, nats, and how that was measured.
+
+    weakness: why no certificate can rest on it, in one sentence; empty: it can.
+    """
 
     bound: float
     dtype: str
@@ -35,6 +38,7 @@ class NoiseBound(Record, frozen=True, kw_only=True):
     largest: float = 0.0
     flip_rate_one_row: float = 0.0
     flip_rate_wide: float = 0.0
+    weakness: str = ""
 
 
 class BandProbe(Record, frozen=True, kw_only=True):
