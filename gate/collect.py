@@ -27,7 +27,7 @@ from gate.plan import ARMS, Plan
 from gate.progress import Progress
 from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request, TokenScores
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
-from gate.timing import Timing, collect_timing, plan_sweep
+from gate.timing import Timing, TimingBlock, collect_timing, plan_sweep
 
 Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
@@ -126,7 +126,11 @@ def _score_late(
         collected,
         requests=_name_ends(collected.requests, late.eos_ids),
         arms=arms,
-        timing=tuple(_add_scores(block, scores, late.eos_ids) for block in collected.timing),
+        timing=replace(
+            collected.timing,
+            blocks=tuple(_add_scores(b, scores, late.eos_ids) for b in collected.timing.blocks),
+            mixed=tuple(_add_scores(b, scores, late.eos_ids) for b in collected.timing.mixed),
+        ),
         bound=late.bound,
         remarks=(*collected.remarks, *late.notes),
     )

@@ -319,7 +319,6 @@ class RemoteSession:
         referee = self._project.config.referee
         if not referee.id:
             return None
-        self._servers.close()  # they would compete for the machine
         scorer: LateScorer = load_object(REFEREE)(referee, self._project.folder)
         return scorer
 
@@ -408,7 +407,7 @@ def _gather_outputs(collected: Any) -> dict[str, Outputs]:
     found: dict[str, Outputs] = {}
     for arm in collected.arms:
         outputs = list(gather(collected.requests, collected.arms[arm].generations))
-        for block in collected.timing:
+        for block in collected.timing.certified:
             by_key = {(g.request_id, g.repeat): g for g in block.results[arm].generations}
             outputs += gather(block.requests, by_key)
         found[arm] = outputs

@@ -84,13 +84,13 @@ class StoredRun:
         decision = store.read("decision.json", dict[str, Any]) or {}
         self.provenance: dict[str, Any] = decision.get("provenance", {}).get(arm, {})
         self.bound = store.read("noise.json", NoiseBound)
-        batches = [*(plan.batches if plan else ()), *(plan.timing if plan else ())]
+        batches = [*plan.batches, *plan.timing, *plan.mixed] if plan else []
         self.requests: dict[Key, Request] = {(r.id, r.repeat): r for b in batches for r in b}
         self.generations: dict[Key, Generation] = {}
         self.scores: dict[Key, TokenScores] = {}
         self.faults: dict[str, tuple[Fault, ...]] = {}
         for path in sorted((folder / arm).glob("*.json")):
-            if path.name.startswith(("batch-", "timing-")):
+            if path.name.startswith(("batch-", "timing-", "mixed-")):
                 self._add(store.read(f"{arm}/{path.name}", BatchResult))
 
     def _add(self, result: BatchResult | None) -> None:
