@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from gate.decoders.options import LookaheadOptions
 from gate.decoders.routed import list_routes, spread_conformance
 from gate.errors import RunError, UsageError
 from gate.gain import collect_profile
+from gate.late import join_late
 from gate.measures.baseline_drift import Third, list_changed
 from gate.measures.float32 import Float32
 from gate.measures.paired import Arm, Key, Paired, make_arm
@@ -27,7 +28,7 @@ from gate.plan import ARMS, Plan
 from gate.progress import Progress
 from gate.records import BandProbe, DecoderSpec, MemoryControl, NoiseBound, Request, TokenScores
 from gate.store import BatchResult, RunStore, StoredPlan, find_unfinished
-from gate.timing import Timing, TimingBlock, collect_timing, plan_sweep
+from gate.timing import Timing, collect_timing, plan_sweep
 
 Now = Callable[[], dt.datetime]
 CALIBRATION_REQUESTS = {"float32": 4}
@@ -106,56 +107,9 @@ def collect(
         remarks=tuple(session.remarks),
         third=third,
     )
-    return _score_late(collected, store, session, progress)
-
-
-def _score_late(
-    collected: Collected, store: RunStore, session: Any, progress: Progress
-) -> Collected:
-    """Let what scores tokens after both arms are done score them, where the session has it."""
     with progress.stage("score tokens"):
-        late = session.score_late(store, collected)
-    if late is None:
-        return collected
-    scores = {arm: {(s.request_id, s.repeat): s for s in late.scores.get(arm, ())} for arm in ARMS}
-    arms = {
-        name: replace(arm, scores={**arm.scores, **scores[name]})
-        for name, arm in collected.arms.items()
-    }
-    return replace(
-        collected,
-        requests=_name_ends(collected.requests, late.eos_ids),
-        arms=arms,
-        timing=replace(
-            collected.timing,
-            blocks=tuple(_add_scores(b, scores, late.eos_ids) for b in collected.timing.blocks),
-            mixed=tuple(_add_scores(b, scores, late.eos_ids) for b in collected.timing.mixed),
-        ),
-        bound=late.bound,
-        remarks=(*collected.remarks, *late.notes),
-    )
-
-
-def _name_ends(requests: Sequence[Request], eos_ids: Sequence[int]) -> tuple[Request, ...]:
-    """Add the model's own end-of-sequence ids, which were not sent."""
-    return tuple(
-        msgspec.structs.replace(r, eos_ids=tuple(dict.fromkeys((*r.eos_ids, *eos_ids))))
-        for r in requests
-    )
-
-
-def _add_scores(
-    block: TimingBlock, scores: Mapping[str, Mapping[Any, TokenScores]], eos_ids: Sequence[int]
-) -> TimingBlock:
-    keys = [(request.id, request.repeat) for request in block.requests]
-    results = {
-        arm: msgspec.structs.replace(
-            result,
-            scores=tuple(scores[arm][key] for key in keys if key in scores[arm]) or result.scores,
-        )
-        for arm, result in block.results.items()
-    }
-    return replace(block, requests=_name_ends(block.requests, eos_ids), results=results)
+        joined: Collected = join_late(collected, session.score_late(store, collected))
+    return joined
 
 
 def _score_approved(

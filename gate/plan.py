@@ -191,6 +191,18 @@ def _plan_mixed(config: Config, evalset: Evalset) -> tuple[list[Request], list[R
     return plan_mixed(evalset, n, n_taken, config.seed, traffic or None)
 
 
+def _check_referee(project: Project, session: str) -> str:
+    """Return the hash of the model that [referee] names, if any. Raises UsageError."""
+    referee = project.config.referee
+    if not referee.id:
+        return ""
+    if session == SESSION:
+        msg = "[referee] is for servers; the model of a run on this machine is its own referee"
+        raise UsageError(msg)
+    found: str = load_object(f"{REFEREE}:check_referee")(referee, project.folder)
+    return found
+
+
 def read_approved(project: Project) -> Approved | None:
     """Read the baseline that the configuration names, or None. Raises UsageError."""
     name = project.config.run.approved
@@ -218,24 +230,6 @@ def _choose_reference(
     if project.config.run.acceptance_reference:
         return _read_reference(project)
     if approved is None or find_changes(approved.manifest.candidate, candidate):
-
-
-def _check_referee(project: Project, session: str) -> str:
-    """Return the hash of the model that [referee] names, if any. Raises UsageError."""
-    referee = project.config.referee
-    if not referee.id:
-        return ""
-    if session == SESSION:
-        msg = "[referee] is for servers; the model of a run on this machine is its own referee"
-        raise UsageError(msg)
-    found: str = load_object(f"{REFEREE}:check_referee")(referee, project.folder)
-    return found
-
-
-def _read_reference(project: Project, evalset: Evalset) -> AcceptanceReference | None:
-    """Read what the approved candidate took. Raises UsageError where it is of another evalset."""
-    name = project.config.run.acceptance_reference
-    if not name:
         return None
     return approved.acceptance
 
