@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gate.records import Alternative, Comparison, Decision, Outcome, TokenView, Waiver
+from gate.records import (
+    Alternative,
+    Comparison,
+    Decision,
+    Loosened,
+    Outcome,
+    TokenView,
+    Waiver,
+)
 from tests.report.parts import (
     CLASSES,
     make_acceptance,
@@ -178,6 +186,13 @@ def make_full() -> Decision:
                    detail={"failures": [{"request_id": "stop-1", "arm": "candidate", "what": "stop",
                                          "expected": "ends at END", "came": "went on"}]}),
     )  # fmt: skip
+    device: dict[str, object] = {"traffic_share": 0.5, "step_cost_ratio": [1.3, 1.2, 1.4],
+                                 "tokens_per_step": 1.8, "wasted_share": 0.4}  # fmt: skip
+    extra += tuple(
+        Comparison(measure="device_seconds", group=name, unit="ratio", baseline=1.1, candidate=0.8,
+                   difference=make_estimate(0.73, 0.6, 0.9), detail=device)
+        for name in ("all", *CLASSES)
+    )  # fmt: skip
     old = make_fail()
     rest = [one for one in old.comparisons if one.measure not in {one.measure for one in extra}]
     fault = {"id": "relaxed acceptance", "strength": 0.8, "result": "caught", "by": "flip rate"}
@@ -187,6 +202,7 @@ def make_full() -> Decision:
         forks=(*old.forks, fork),
         sensitivity=(fault,),
         surface={"hash": "sha256:" + "cd" * 32},
+        loosened=(Loosened(criterion="task accuracy", key="margin", approved="0.02", now="0.1"),),
     )
 
 
