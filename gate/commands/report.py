@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from gate.commands.common import REDACTED, add_redact, now, tell_decision
+from gate.errors import UsageError
 from gate.export.text import to_line
 
 SUMMARY = "render report, summary and JUnit again from a decision"
@@ -29,6 +30,9 @@ def execute(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.run if arguments.run.is_dir() else arguments.run.parent
     if arguments.redact:
         target = arguments.out or folder / REDACTED
+        if target.resolve() == folder.resolve():
+            msg = f"--out {target}: the copy would replace the run itself; name another folder"
+            raise UsageError(msg)
         render_redacted(target, decision)
     else:
         target = arguments.out or folder

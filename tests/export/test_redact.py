@@ -119,6 +119,15 @@ def test_the_command_writes_the_copy_beside_the_report_and_leaves_that_alone(
     assert read_decision(tmp_path / "redacted").outcome == Outcome.FAIL
 
 
+def test_a_redacted_copy_never_replaces_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "decision.json").write_bytes(encode_record(seal(make_secret())))
+    assert main(["report", str(tmp_path), "--redact", "--out", str(tmp_path)]) == 2
+    assert "would replace the run itself" in capsys.readouterr().err
+    assert b"Q7-SECRET" in (tmp_path / "decision.json").read_bytes()
+
+
 def test_a_short_text_does_not_blank_out_ordinary_words() -> None:
     fork = msgspec.structs.replace(make_fork(), prompt="the", before="a", after_baseline="")
     decision = make_decision(forks=(fork,))
