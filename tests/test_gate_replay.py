@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import example
 from gate.cli import main
 from tests import toy_project
 from tests.test_gate_run import run, verdict
@@ -90,6 +91,14 @@ def test_a_stored_run_is_judged_again_by_what_was_stored(project: Path) -> None:
     assert any("stored runs' own referees" in note for note in decision["notes"])
     decoder = decision["provenance"]["candidate"]["decoder"]
     assert decoder["source_sha256"].startswith("sha256:")
+
+
+def test_a_run_that_is_over_can_be_recorded(project: Path) -> None:
+    folder, file = project / "stored" / "sound", project / "figures.json"
+    assert example.main(["--run", str(folder), "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found["outcome"] == "PASS"
+    assert {figure["measure"] for figure in found["figures"]} >= {"acceptance", "token_defects"}
 
 
 def test_arms_of_two_runs_are_compared_and_a_fault_is_found(project: Path) -> None:

@@ -1,0 +1,73 @@
+"""Gate an example as written, and record what it decided: outcome, verdicts, acceptance, evidence.
+
+python -m benchmarks.example examples/prompt-lookup/gate.toml --json FILE
+python -m benchmarks.example --run reports/RUN-ID --json FILE      a run that is over
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from gate.cli import main as run_gate
+
+EXPECTED = (0, 3, 4, 5)
+
+
+def describe(decision: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a decision that a reader of the example wants."""
+    measured = [c for c in decision["comparisons"] if c["difference"] or c["candidate"] is not None]
+    wanted = ("acceptance", "exercised", "token_defects", "pit_distance", "time_ratio")
+    arms = decision["provenance"]
+    return {
+        "run_id": decision["run_id"],
+        "created_at": decision["created_at"],
+        "outcome": decision["outcome"],
+        "reason": decision["reason"],
+        "verdicts": [
+            {key: v[key] for key in ("criterion", "group", "outcome", "blocking", "reason")}
+            for v in decision["verdicts"]
+        ],
+        "notes": decision["notes"],
+        "figures": [
+            {key: c.get(key) for key in ("measure", "group", "baseline", "candidate", "difference")}
+            | {"detail": _keep_numbers(c["detail"])}
+            for c in measured
+            if c["measure"] in wanted
+        ],
+        "arms": {name: arms[name] for name in arms},
+    }
+
+
+def _keep_numbers(detail: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in detail.items() if isinstance(value, int | float | str)}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run, print the decision, write the figures; returns the gate's exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path)
+    parser.add_argument("--run", type=Path, help="the folder of a run that is over")
+    parser.add_argument("--out", type=Path, default=Path("reports"))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(words)
+    if (options.config is None) == (options.run is None):
+        parser.error("name a gate.toml, or --run with the folder of a run")
+    code, folder = 0, options.run
+    if options.config is not None:
+        code = run_gate(["run", "--config", str(options.config), "--out", str(options.out)])
+        folder = options.out / "latest"
+    if code not in EXPECTED:
+        return code
+    decision = json.loads((folder / "decision.json").read_text(encoding="utf-8"))
+    found = describe(decision)
+    print(f"{found['outcome']}: {found['reason']}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
