@@ -27,7 +27,10 @@ class Judged(NamedTuple):
 
 
 def judge_verdict(verdict: Verdict, mode: Mode) -> Judged:
-    """Return how a verdict's item ends: what does not stop the release never fails."""
+    """Return how a verdict's item ends: what does not stop the release never fails.
+
+    A waived one says who waived it, and is skipped.
+    """
     waived = write_waived(verdict)
     message = f"{verdict.outcome}: {to_block(verdict.reason)}"
     message += f" ({to_block(waived)})" if waived else ""

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
-from gate.export.outcomes import sort_verdicts, stops_release
+from gate.export.outcomes import sort_verdicts, stops_release, write_waived
 from gate.export.text import to_line
 from gate.records import Decision, Outcome
 from gate.testing.items import PROPERTY, WHOLE
@@ -47,6 +47,10 @@ def describe(decision: Decision, problem: str | None, run: set[str]) -> Iterator
         yield f"  {verdict.outcome} {name}: {to_line(verdict.reason)}"
     if len(stopping) > N_SHOWN:
         yield f"  and {len(stopping) - N_SHOWN} more"
+    for verdict in decision.verdicts:
+        if verdict.waiver is not None:
+            name = to_line(f"{verdict.criterion}[{verdict.group}]", 200)
+            yield f"  {verdict.outcome} {name}, {to_line(write_waived(verdict))}"
     yield from (f"limit: {to_line(note)}" for note in decision.notes)
     yield from _describe_selection(len(decision.verdicts), run)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gate.commands.common import EXIT_CODES
 from gate.criteria import decide
 from gate.export.junit import render_junit
-from gate.records import Decision, Purpose, Verdict
+from gate.records import Decision, Purpose, Verdict, Waiver
 from gate.testing.judged import judge_decision, judge_verdict
 from tests.export.builders import make_decision, make_verdict
 from tests.plugin.running import run_on
@@ -28,10 +28,15 @@ MODES = ("fail", "warn", "skip")
 PURPOSES: tuple[Purpose, ...] = ("content", "release")
 Half = Literal["content", "gain"]
 HALVES: tuple[Half, ...] = ("content", "gain")
+WAIVER = Waiver(criterion="token certificate", reason="known", who="Ada", until="2999-01-01")
+WAIVABLE = ("FAIL", "INCONCLUSIVE")
 VERDICTS = st.builds(
-    lambda outcome, blocking: make_verdict(outcome, blocking=blocking),
+    lambda outcome, blocking, waiver: make_verdict(
+        outcome, blocking=blocking, waiver=waiver if outcome in WAIVABLE else None
+    ),
     st.sampled_from(OUTCOMES),
     st.booleans(),
+    st.sampled_from([None, None, WAIVER]),
 )
 
 
@@ -80,7 +85,7 @@ def test_whatever_a_file_claims_green_needs_evidence_and_no_failing_verdict(
     outcome: str, verdicts: list[Verdict], mode: str
 ) -> None:
     judged = judge_decision(make_decision(outcome, *verdicts), mode, NOW)  # type: ignore[arg-type]
-    blocking = {v.outcome for v in verdicts if v.blocking}
+    blocking = {v.outcome for v in verdicts if v.blocking and v.waiver is None}
     if judged.status == "pass":
         assert outcome == "PASS"
         assert blocking - {"NOT_JUDGED"} == {"PASS"}

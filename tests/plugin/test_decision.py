@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 import msgspec
 import pytest
 
-from gate.records import SCHEMA, Verdict
+from gate.records import SCHEMA, Verdict, Waiver
 from tests.export.builders import make_decision, make_verdict
 from tests.plugin.running import run_on
 
@@ -200,3 +200,19 @@ def test_a_run_and_a_decision_at_once_are_refused(pytester: pytest.Pytester) -> 
     result = pytester.runpytest("--gate-decision", "a.json", "--gate-config", "gate.toml")
     result.stderr.fnmatch_lines(["ERROR: *name one of the two"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("outcome", ["FAIL", "INCONCLUSIVE"])
+def test_a_waived_verdict_is_skipped_and_never_silent(
+    pytester: pytest.Pytester, outcome: str
+) -> None:
+    waiver = Waiver(criterion="termination", reason="known", who="Ada", until="2999-01-01")
+    verdict = make_verdict(outcome, "termination", waiver=waiver)
+    result = run_on(pytester, make_decision("PASS", make_verdict("PASS"), verdict), "-rs")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"  {outcome} termination[[]all], waived until 2999-01-01 by Ada: known",
+            f"SKIPPED*{outcome}: termination came to {outcome} (waived until *by Ada: known)",
+        ]
+    )
