@@ -134,6 +134,14 @@ def test_without_script_everything_is_there_and_the_filters_are_not(open_page: O
     assert visit.page.locator("details.fork .sides").last.is_visible()
 
 
+def test_without_script_paper_is_unfolded_too(open_page: Open) -> None:
+    visit = open_page(render_html(make_fail()), script=False)
+    visit.page.emulate_media(media="print")
+    box = visit.page.locator("details.fork .sides").last.bounding_box()
+    assert box is not None
+    assert box["height"] > 0
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_nothing_hostile_runs_or_is_fetched(open_page: Open, attack: str) -> None:
     visit = open_page(render_html(poison(make_full(), attack)))
