@@ -81,6 +81,15 @@ def test_files_that_are_there_stay_and_nothing_is_written(
     assert list_files(tmp_path)["evalsets/mine/timing.jsonl"] != "mine\n"
 
 
+def test_a_file_where_a_folder_should_be_stops_it_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evalsets").write_text("")
+    assert run_init(tmp_path) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["evalsets"]
+    assert "evalsets is no folder" in capsys.readouterr().err
+
+
 def test_a_noxfile_is_left_as_it_is_and_the_session_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

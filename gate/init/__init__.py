@@ -106,10 +106,20 @@ def _check_targets(folder: Path, plan: Plan, *, is_forced: bool) -> None:
         )
         raise UsageError(msg)
     root = folder.resolve()
+    blocked = sorted(
+        {str(p) for name in plan.files for p in Path(name).parents if _is_other(folder / p)}
+    )
+    if blocked:
+        msg = f"{folder}: {', '.join(blocked)} is no folder, and nothing was written; rename it"
+        raise UsageError(msg)
     outside = [n for n in plan.files if not (folder / n).resolve().is_relative_to(root)]
     if outside:
         msg = f"{folder}: {', '.join(outside)} leads out of the folder; remove the link"
         raise UsageError(msg)
+
+
+def _is_other(path: Path) -> bool:
+    return path.exists() and not path.is_dir()
 
 
 def _ignore_reports(folder: Path) -> bool:
