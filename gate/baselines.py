@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from gate.config import Project
+from gate.config import Project, resolve_inside
 from gate.errors import UsageError
 from gate.provenance import hash_json
 from gate.records import (
@@ -97,14 +97,14 @@ class Approved(NamedTuple):
 
 
 def find_folder(project: Project, name: str) -> Path:
-    """Return the folder of a baseline. Raises UsageError for a name that is no folder's name."""
+    """Return the folder of a baseline. Raises UsageError for a name that leads elsewhere."""
     if not NAME.fullmatch(name):
         msg = (
             f"baseline {name!r}: a name is small letters, digits, dots, dashes and underscores, "
             "64 at most; choose another"
         )
         raise UsageError(msg)
-    return project.folder / FOLDER / name
+    return resolve_inside(project, "run.approved", f"{FOLDER}/{name}")
 
 
 def write_baseline(

@@ -303,6 +303,15 @@ def test_show_verify_and_prune(project: Path, capsys: pytest.CaptureFixture[str]
     assert command(project, "show", "unused") == 2
 
 
+def test_a_baseline_that_is_a_link_out_of_the_project_is_refused(
+    project: Path, tmp_path: Path
+) -> None:
+    write_gate(project)
+    (project / "baselines/away").symlink_to(tmp_path)
+    assert approve(project, "reports/passed", "--name", "away") == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["../x", "", "A", "a/b", ".hidden", "x" * 65])
 def test_a_name_that_leaves_the_folder_is_refused(project: Path, name: str) -> None:
     write_gate(project)
