@@ -25,6 +25,7 @@ decoding change may ship.
   gate report reports/latest   render a run's report again, without models
   gate index                   all runs on one page, and two of them compared
   gate surface, gate check     before a deployment: does the decision cover what is deployed?
+  gate bench                   time both arms only, and join an earlier content run
   gate cost                    what a change costs or saves at a price, under other traffic
   gate evalset check           say what an evalset can show, before a run
   gate doctor                  check this machine and configuration before a run

@@ -80,7 +80,7 @@ def collect(
     plan: Plan, store: RunStore, stored: StoredPlan, session: Any, progress: Progress
 ) -> Collected:
     """Run both arms over the batch plan, then the timing blocks; finished batches are read back."""
-    stored = _fix_batches(plan, store, stored, session)
+    stored = fix_batches(plan, store, stored, session)
     bound = _calibrate(plan, store, stored, session, progress)
     arms = {arm: _collect_arm(plan, store, stored, session, arm, progress) for arm in ARMS}
     decoders = {name: decoder for name, (_, decoder) in arms.items()}
@@ -159,7 +159,7 @@ def _probe_band(
     return band
 
 
-def _fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:
+def fix_batches(plan: Plan, store: RunStore, stored: StoredPlan, session: Any) -> StoredPlan:
     """Tokenise and fix the batch plan, once: both arms and every resumed run use the same."""
     if stored.batches:
         return stored

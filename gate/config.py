@@ -176,7 +176,8 @@ def load_project(path: Path) -> Project:
 def without_timing(project: Project) -> Project:
     """Return the project with no timing prompts: nothing is measured of the gain."""
     run = msgspec.structs.replace(project.config.run, timing_per_class=0)
-    config = msgspec.structs.replace(project.config, run=run)
+    serving = ServingConfig(production_batch=0, profile=False)
+    config = msgspec.structs.replace(project.config, run=run, serving=serving)
     return msgspec.structs.replace(project, config=config)
 
 

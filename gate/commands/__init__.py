@@ -17,5 +17,6 @@ COMMANDS = (
     "cost",
     "approve",
     "baseline",
+    "bench",
 )
 """In the order of ``gate --help``."""
