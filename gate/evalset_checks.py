@@ -21,6 +21,7 @@ from gate.records import Criterion
 from gate.store import write_atomically
 
 LEVEL = 0.95
+SHARES = ("task_delta", "error_rate")  # what a run compares document by document, with a margin
 FEW = 8  # clusters: fewer bound nothing
 TASKS = "gate.measures.tasks"
 
@@ -81,10 +82,10 @@ def _note_sizes(evalset: Evalset) -> Iterator[Note]:
 
 
 def _note_margins(evalset: Evalset, criteria: Sequence[Criterion]) -> Iterator[Note]:
-    """Tell which margins on task scores these documents cannot decide, even without a flip."""
+    """Tell which margins these documents cannot decide, even where none differs."""
     total = sum(map(len, evalset.documents.values()))
     for criterion in criteria:
-        is_margin = criterion.measure == "task_delta" and criterion.rule == "non_inferior"
+        is_margin = criterion.measure in SHARES and criterion.rule == "non_inferior"
         if not (is_margin and 0 < criterion.margin < 1):
             continue
         n = required_n_zero_flips(criterion.margin, criterion.confidence_level)

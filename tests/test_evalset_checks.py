@@ -68,6 +68,11 @@ def test_a_margin_that_the_documents_cannot_decide_is_named(
     assert f"there are {n};" in found[0]
 
 
+def test_the_margin_on_failed_requests_needs_documents_too(folder: Path) -> None:
+    criterion = Criterion(name="error rate", measure="error_rate", rule="non_inferior", margin=0.05)
+    assert any("needs 59 documents" in message for message in list_todo(folder, criterion))
+
+
 def test_a_prompt_that_comes_twice_is_named(folder: Path) -> None:
     rows: list[Row] = [*evalsets.SUMS, evalsets.SUMS[0] | {"id": "again"}]
     write_rows(folder / "sums.jsonl", rows)

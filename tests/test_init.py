@@ -46,10 +46,19 @@ def test_what_is_written_is_a_configuration_and_an_evalset(tmp_path: Path, kind:
     project = load_project(tmp_path / "gate.toml")
     evalset = load_evalset(project, "evalset", project.config.evalset)
     assert project.config.candidate["kind"] == kind
-    assert sum(map(len, evalset.documents.values())) == 28
+    assert sum(map(len, evalset.documents.values())) == 60
     assert len(evalset.timing) >= 2 * project.config.run.timing_per_class * len(
         evalset.spec.classes
     )
+
+
+def test_its_documents_can_decide_every_margin_of_its_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_init(tmp_path)
+    capsys.readouterr()
+    assert main(["evalset", "check", "--config", str(tmp_path / "gate.toml")]) == 0
+    assert "NOTE" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", KINDS)
