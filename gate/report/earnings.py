@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_number
 from gate.report.page import Table
 from gate.report.reading import find_comparisons, read_items, read_number, read_path, read_text
 from gate.report.speed import write_difference
-from gate.report.wording import describe_group, describe_measure
+from gate.report.wording import describe_group
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Decision

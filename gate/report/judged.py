@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gate.export.outcomes import sort_verdicts, stops_release
 from gate.export.text import to_line
+from gate.report.naming import describe_measure
 from gate.report.numbers import (
     NOT_MEASURED,
     format_apart,
@@ -20,7 +21,7 @@ from gate.report.page import CriterionRow, VerdictRow
 from gate.report.plots import Span, Strip, choose_axis, draw_strip, is_drawable
 from gate.report.reading import find_criterion, make_badge
 from gate.report.remarks import list_remarks
-from gate.report.wording import COUNTED, RULES, describe_group, describe_measure
+from gate.report.wording import COUNTED, RULES, describe_group
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Criterion, Decision, Estimate, Verdict

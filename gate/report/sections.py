@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gate.export.text import to_line
 from gate.report.budget import FLIPS_BYTES, fit, share_room
 from gate.report.judged import make_span, read_unit, write_interval
+from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_difference, format_number
 from gate.report.page import DeltaRow, Flip, GuardRow, Table
 from gate.report.plots import Axis, choose_axis, draw_strip, is_drawable
@@ -24,7 +25,7 @@ from gate.report.reading import (
 )
 from gate.report.remarks import CERTIFICATES
 from gate.report.speed import write_difference
-from gate.report.wording import DIVERGENCE_LIMIT, describe_group, describe_measure
+from gate.report.wording import DIVERGENCE_LIMIT, describe_group
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Decision

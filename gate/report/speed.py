@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gate.report.judged import is_signed, make_span, read_unit, write_interval
+from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_difference, format_number, format_speedup
 from gate.report.page import SpeedRow, Table
 from gate.report.plots import Axis, Span, Strip, choose_axis, draw_strip, is_drawable
@@ -17,7 +18,7 @@ from gate.report.reading import (
     read_number,
     read_path,
 )
-from gate.report.wording import describe_group, describe_measure
+from gate.report.wording import describe_group
 
 if TYPE_CHECKING:
     from gate.records import Comparison, Decision, Estimate
