@@ -38,7 +38,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--context", type=int, default=8192, help="tokens, over all slots")
     parser.add_argument("--slots", type=int, default=4, help="requests decoded side by side")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="more wait in a loop")
     parser.add_argument("--speculation", choices=MODES, default="none")
     parser.add_argument("--match", type=int, help="tokens that must match before a draft")
     parser.add_argument("--draft", type=int, help="longest draft, tokens")

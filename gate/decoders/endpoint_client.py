@@ -98,7 +98,9 @@ class Body:
                 await self._response.content.read(DRAIN_BYTES)
 
     async def whole(self) -> bytes:
-        """Return all of it."""
+        """Return all of it. Raises AttemptError beyond the limit."""
+        if (self._response.content_length or self._limit + 1) <= self._limit:
+            return await self._response.read()  # framed: no more than that can come
         return b"".join([piece async for piece in self.pieces()])
 
 
