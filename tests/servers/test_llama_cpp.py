@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.server, pytest.mark.weights]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-cpp"
 SERVE = [sys.executable, str(EXAMPLE / "serve.py"), "--port", "{port}", "--threads", "1"]
 MODES = ("ngram_simple", "ngram_map_k", "ngram_mod", "ngram_cache")
-DOCUMENTS, TOKENS = 4, 32  # per class
+DOCUMENTS, TOKENS = 3, 24  # per class
 SHORT = f"{SKIP}\nbatch = 4\nrepeat_requests = 1"
 
 
