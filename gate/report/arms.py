@@ -37,7 +37,8 @@ def write_compared(rows: Sequence[PairRow]) -> str:
     decoder, options = facts["Decoder"], facts["Options"]
     if NOT_RECORDED in {decoder.baseline, decoder.candidate}:
         return ""
-    settings = "" if options.candidate in {"none", NOT_RECORDED} else f" ({options.candidate})"
+    chosen = [one for one in options.candidate.split(", ") if not one.endswith("none")]
+    settings = f" ({', '.join(chosen)})" if chosen and options.candidate != NOT_RECORDED else ""
     shared = [facts[name].candidate for name in ("Model", "Precision", "Device", "Evaluation set")]
     known = [one for one in shared if one != NOT_RECORDED]
     n = facts["Requests"].candidate
