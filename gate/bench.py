@@ -20,7 +20,7 @@ from gate.criteria import Rules, decide, judge_all
 from gate.decision import error_decision, open_decision
 from gate.decoders.base import load_object
 from gate.defaults import GAIN_MEASURES
-from gate.errors import GateError, UsageError
+from gate.errors import GateError, RunError, UsageError
 from gate.export.validity import explain_expiry
 from gate.gain import collect_profile, measure_gain
 from gate.gain_words import note_gain
@@ -101,6 +101,9 @@ def _run_in_session(
         profile = collect_profile(plan, store, stored, session, n_rows, progress)
         comparisons = measure_gain(plan, timing, stored.sweep_limits, profile)
         write_routing(plan.project, comparisons, store.folder)
+        if not session.is_unchanged:
+            msg = "a decoder changed the model's weights in memory; nothing timed can be trusted"
+            raise RunError(msg)
         shared = {**describe_machine(plan.project.root), **session.describe()}
     finally:
         session.close()
