@@ -19,6 +19,7 @@ from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
 from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
+from gate.decoders.evidence_server import ServerEvidence
 from gate.decoders.late import LateScorer, LateScores, Outputs, gather, score_late
 from gate.decoders.load import Load, serve
 from gate.decoders.repeats import add_drafts, rename
@@ -41,6 +42,8 @@ WARM_UP = ("Say hello.", "Count from one to five.")
 WARM_UP_TOKENS = 8
 UNSENT = "unsent.json"
 LATE = "evidence.json"
+SCORING = ("prompt scoring", "token ids", "tokenizer")
+"""What a server must return so that it can score tokens."""
 REFEREE = "gate.decoders.evidence_referee:RefereeEvidence"
 UNSEEN = "not seen: the model runs on a server"
 
@@ -316,11 +319,27 @@ class RemoteSession:
         return self._late
 
     def _open_scorer(self) -> LateScorer | None:
-        referee = self._project.config.referee
-        if not referee.id:
+        referee, baseline = self._project.config.referee, self.arms["baseline"]
+        if referee.id:
+            scorer: LateScorer = load_object(REFEREE)(referee, self._project.folder)
+            return scorer
+        if not self._can_baseline_score:
             return None
-        scorer: LateScorer = load_object(REFEREE)(referee, self._project.folder)
-        return scorer
+        self.begin_life(baseline)
+        return ServerEvidence(baseline)
+
+    @property
+    def _can_baseline_score(self) -> bool:
+        capabilities = getattr(self.arms["baseline"], "capabilities", None)
+        returns = capabilities.returns if capabilities else {}
+        return all(returns.get(name) for name in SCORING)
+
+    @property
+    def _is_scored(self) -> bool:
+        """Whether anything will score tokens when both arms are done."""
+        bounds = [getattr(decoder, "stored_bound", None) for decoder in self.arms.values()]
+        has_referee = bool(self._project.config.referee.id)
+        return has_referee or self._can_baseline_score or None not in bounds
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
         """Return the noise bound of this run's evidence."""
@@ -357,7 +376,7 @@ class RemoteSession:
         unsent = (
             msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
         )
-        found = [self.evidence.remark] if self.evidence.remark else []
+        found = [self.evidence.remark] if self.evidence.remark and not self._is_scored else []
         if unsent:
             named = ", ".join(f"{name} ({n})" for name, n in unsent.items())
             found.append(

@@ -15,8 +15,9 @@ def find_end_faults(paired: Paired, arm: Arm, key: Key) -> list[Fault]:
     faults = list(arm.faults.get(key, ()))
     request, generation, scores = paired.requests[key], arm.generations[key], arm.scores.get(key)
     ids = generation.token_ids or ()
-    if generation.finish == "eos" and ids and scores and ids[-1] not in request.eos_ids:
-        regret = scores.eos_regret
+    has_end = scores is not None and (bool(request.eos_ids) or scores.eos_regret is not None)
+    if generation.finish == "eos" and ids and has_end and ids[-1] not in request.eos_ids:
+        regret = scores.eos_regret if scores else None  # a server names no ids that end an output
         if regret is None or regret > 3 * paired.bound.bound:
             faults.append(
                 Fault(kind="ended_without_eos", message="ended where the model would have gone on")
