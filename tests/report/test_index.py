@@ -13,7 +13,7 @@ import pytest
 
 from gate.cli import main
 from gate.errors import UsageError
-from gate.records import Decision, Outcome
+from gate.records import Decision
 from gate.report.contrast import contrast_runs
 from gate.report.index import render_index
 from gate.report.runs import list_rows, list_trends, read_runs
@@ -172,15 +172,11 @@ def test_a_hostile_folder_name_is_text_and_its_link_leads_to_its_own_page(
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_in_the_decisions_stays_text(tmp_path: Path, text: str) -> None:
+    written = text[:10_000].encode("utf-8", "ignore").decode()  # no file holds a lone surrogate
     for name, factory in (("a", make_pass), ("b", make_fail)):
-        write_run(tmp_path, name, clean(poison(factory(), text.replace("\ud800", "").replace(
-            "\udfff", ""))))  # fmt: skip
+        write_run(tmp_path, name, poison(factory(), written))
+    assert len(list_rows(read_runs(tmp_path))[0].badges) == 3
     check_inert(show(tmp_path), tmp_path)
-
-
-def clean(decision: Decision) -> Decision:
-    """Keep what the file format itself refuses: an unreadable run is tested elsewhere."""
-    return msgspec.structs.replace(decision, outcome=Outcome(decision.outcome), schema=1)
 
 
 @pytest.mark.parametrize("factory", [make_pass, make_fail, make_error])
