@@ -3,8 +3,10 @@
     python -m benchmarks.endpoint --json FILE
 
 Both ask the same local server that does no work, one after the other in blocks that alternate, at
-concurrency 1, 8 and 32. The bare client posts the same bodies with aiohttp and parses the JSON that
-comes back. What the decoder adds is building requests, checking answers and making records of them.
+concurrency 1, 8 and 32. The bare client posts the same bodies with aiohttp and parses the JSON
+that comes back; the decoder builds requests, checks answers and makes records of them as well.
+Where something else uses the machine the rates are noise; the client's own processor time per
+request says then what the decoder costs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -117,31 +119,51 @@ def make_requests(n: int) -> list[Request]:
     ]
 
 
-def time_decoder(url: str, concurrency: int, requests: list[Request], folder: Path) -> float:
-    """Return requests per second of the endpoint decoder."""
+class Rate(NamedTuple):
+    """Requests per second, and the client's own processor time per request."""
+
+    per_s: float
+    cpu_ms: float
+
+
+class Clock:
+    """Wall and processor time since it was made."""
+
+    def __init__(self) -> None:
+        """Start now."""
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def stop(self, n: int) -> Rate:
+        """Return the rate of ``n`` requests."""
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        return Rate(per_s=n / wall, cpu_ms=1000 * cpu / n)
+
+
+def time_decoder(url: str, concurrency: int, requests: list[Request], folder: Path) -> Rate:
+    """Return the rate of the endpoint decoder."""
     table = {"base_url": url, "concurrency": concurrency, "profile": "openai"}
     options = msgspec.to_builtins(msgspec.convert(table, EndpointOptions))
     spec = DecoderSpec(kind="endpoint", options=options, noise="own")
     decoder = EndpointDecoder(spec, Place("candidate", folder, folder, Servers(in_turn=True)))
     list(decoder.generate(requests[:concurrency]))  # connections are open
-    began = time.perf_counter()
+    clock = Clock()
     found = list(decoder.generate(requests))
-    took = time.perf_counter() - began
+    rate = clock.stop(len(requests))
     decoder.close()
     if any(one.finish == "error" or one.text != TEXT for one in found):
         message = "the decoder lost an answer; its rate means nothing"
         raise SystemExit(message)
-    return len(requests) / took
+    return rate
 
 
-def time_bare(url: str, concurrency: int, requests: list[Request]) -> float:
-    """Return requests per second of a bare client that posts the same bodies."""
+def time_bare(url: str, concurrency: int, requests: list[Request]) -> Rate:
+    """Return the rate of a bare client that posts the same bodies."""
     options = EndpointOptions(base_url=url, concurrency=concurrency, profile="openai")
     bodies = [make_body(one, options, PROFILES["openai"], MODEL, {}) for one in requests]
     return asyncio.run(_time_bare(url + PATH, concurrency, bodies))
 
 
-async def _time_bare(url: str, concurrency: int, bodies: list[dict[str, object]]) -> float:
+async def _time_bare(url: str, concurrency: int, bodies: list[dict[str, object]]) -> Rate:
     places = asyncio.Semaphore(concurrency)
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -153,9 +175,9 @@ async def _time_bare(url: str, concurrency: int, bodies: list[dict[str, object]]
                 return text
 
         await asyncio.gather(*(post(body) for body in bodies[:concurrency]))
-        began = time.perf_counter()
+        clock = Clock()
         await asyncio.gather(*(post(body) for body in bodies))
-        return len(bodies) / (time.perf_counter() - began)
+        return clock.stop(len(bodies))
 
 
 def measure(n_rounds: int, scale: int) -> list[dict[str, Any]]:
@@ -166,7 +188,7 @@ def measure(n_rounds: int, scale: int) -> list[dict[str, Any]]:
             requests = make_requests(scale * min(concurrency, 8))
             pairs = []
             for n in range(n_rounds):
-                rates: dict[str, float] = {}
+                rates: dict[str, Rate] = {}
                 for name in ("decoder", "bare") if n % 2 == 0 else ("bare", "decoder"):
                     rates[name] = (
                         time_decoder(url, concurrency, requests, Path(folder))
@@ -178,17 +200,21 @@ def measure(n_rounds: int, scale: int) -> list[dict[str, Any]]:
     return rows
 
 
-def summarise(concurrency: int, n_requests: int, pairs: list[dict[str, float]]) -> dict[str, Any]:
+def summarise(concurrency: int, n_requests: int, pairs: list[dict[str, Rate]]) -> dict[str, Any]:
     """Return medians over rounds; the ratio is the median of the rounds' own ratios."""
-    ratios = sorted(pair["decoder"] / pair["bare"] for pair in pairs)
+    ratios = sorted(pair["decoder"].per_s / pair["bare"].per_s for pair in pairs)
+    cpu = [pair["bare"].cpu_ms / pair["decoder"].cpu_ms for pair in pairs]
     return {
         "concurrency": concurrency,
         "n_requests": n_requests,
-        "decoder_per_s": round(statistics.median(pair["decoder"] for pair in pairs), 1),
-        "bare_per_s": round(statistics.median(pair["bare"] for pair in pairs), 1),
+        "decoder_per_s": round(statistics.median(pair["decoder"].per_s for pair in pairs), 1),
+        "bare_per_s": round(statistics.median(pair["bare"].per_s for pair in pairs), 1),
         "ratio": round(statistics.median(ratios), 4),
         "ratio_least": round(ratios[0], 4),
         "ratio_most": round(ratios[-1], 4),
+        "decoder_cpu_ms": round(statistics.median(pair["decoder"].cpu_ms for pair in pairs), 4),
+        "bare_cpu_ms": round(statistics.median(pair["bare"].cpu_ms for pair in pairs), 4),
+        "cpu_ratio": round(statistics.median(cpu), 4),
         "n_rounds": len(pairs),
     }
 
@@ -205,7 +231,8 @@ def main() -> None:
         print(
             f"concurrency {row['concurrency']:>2}: {row['decoder_per_s']:,.0f} requests/s, bare "
             f"client {row['bare_per_s']:,.0f}, ratio {row['ratio']:.3f} "
-            f"({row['ratio_least']:.3f} to {row['ratio_most']:.3f} over {row['n_rounds']} rounds)"
+            f"({row['ratio_least']:.3f} to {row['ratio_most']:.3f} over {row['n_rounds']} rounds); "
+            f"processor time {row['decoder_cpu_ms']:.2f} ms, bare {row['bare_cpu_ms']:.2f}"
         )
     if arguments.json:
         found = {

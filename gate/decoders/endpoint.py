@@ -201,6 +201,8 @@ class EndpointDecoder:
 
 def _make_generation(request: Request, outcome: Outcome) -> Generation:
     if isinstance(outcome.value, Generation):
+        if not outcome.retries:
+            return outcome.value
         return msgspec.structs.replace(outcome.value, retries=outcome.retries)
     return Generation(
         request_id=request.id,

@@ -266,8 +266,9 @@ def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
         logprobs=tuple(joined.logprobs) if is_whole and joined.logprobs else None,
         finish=finish,
         usage=_read_usage(joined.usage),
-        trace=msgspec.structs.replace(
-            trace,
+        trace=Trace(
+            ttft_s=trace.ttft_s,
+            total_s=trace.total_s,
             chunks=tuple(joined.chunks) if trace.ttft_s is not None else (),
             drafts=_read_drafts(joined, expected.profile),
         ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gate.decoders.endpoint_options import EndpointOptions
-from gate.decoders.endpoint_profiles import Profile
+from gate.decoders.endpoint_profiles import Profile, list_needed
 from gate.records import Request, prompt_ids
 
 SEEDS = 2**31
@@ -62,28 +62,25 @@ def _as_text(request: Request) -> object:
 
 def _name_options(request: Request, profile: Profile, texts: Texts) -> dict[str, object]:
     """Options that differ from their neutral value, under the server's names."""
-    sampling = request.sampling
-    values: dict[str, object] = {
-        "top_k": sampling.top_k if sampling.top_k > 0 else None,
-        "top_p": sampling.top_p if sampling.top_p < 1 else None,
-        "min_p": sampling.min_p or None,
-        "repetition_penalty": (
-            None if sampling.repetition_penalty == 1 else sampling.repetition_penalty
-        ),
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
-        "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()} or None,
-        "bad_words": [texts.get(word, "") for word in sampling.bad_words] or None,
-        "seed": find_seed(request),
-        "min_tokens": request.min_tokens or None,
-        "stop_token_ids": list(request.eos_ids) or None,
-        "response_format": request.response_format,
-    }
     return {
-        profile.names[name]: value
-        for name, value in values.items()
-        if value is not None and name in profile.names
+        profile.names[name]: read_option(name, request, texts)
+        for name in list_needed(request)
+        if name in profile.names and name != "logprobs"
     }
+
+
+def read_option(name: str, request: Request, texts: Texts) -> object:
+    """Return an option's value as JSON has it."""
+    sampling = request.sampling
+    if name == "logit_bias":
+        return {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if name == "bad_words":
+        return [texts.get(word, "") for word in sampling.bad_words]
+    if name == "seed":
+        return find_seed(request)
+    if name == "stop_token_ids":
+        return list(request.eos_ids)
+    return getattr(request if name in ("min_tokens", "response_format") else sampling, name)
 
 
 def find_seed(request: Request) -> int | None:

@@ -117,7 +117,7 @@ class Client:
         """Connect to nothing yet. find_crash: says how the server ended, empty while it runs."""
         self._options = options
         self._secrets = (key,) if key else ()
-        self._key_header = {"Authorization": f"Bearer {key}"} if key else {}
+        self._key_header = {"Authorization": f"Bearer {key}"} if key else None
         self._find_crash = find_crash
         self._rng = rng
         self._runner: asyncio.Runner | None = None
@@ -215,7 +215,7 @@ class Client:
                 method,
                 base + call.path,
                 data=data,
-                headers=self._key_header if call.with_key else {},
+                headers=self._key_header if call.with_key else None,
                 allow_redirects=False,  # a key goes where gate.toml says, nowhere else
             ) as response:
                 if response.status != OK:

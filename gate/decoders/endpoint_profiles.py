@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gate.records import Request
+from gate.records import Request, Sampling
 
 HONOURED, IGNORED, REFUSED, UNCLEAR = "honoured", "ignored", "refused", "not tried"
 """What became of an option that a server was sent."""
@@ -142,9 +142,24 @@ LLAMA_CPP = Profile(
 PROFILES = {one.name: one for one in (OPENAI, VLLM, SGLANG, LLAMA_CPP)}
 
 
+PLAIN = Sampling()
+
+
 def list_needed(request: Request) -> Iterator[str]:
     """Yield the options that a request needs beyond a prompt, a budget, stops and temperature."""
-    sampling = request.sampling
+    if request.sampling != PLAIN:
+        yield from _list_sampling(request.sampling)
+    needs = (
+        ("min_tokens", request.min_tokens > 0),
+        ("stop_token_ids", bool(request.eos_ids)),
+        ("response_format", request.response_format is not None),
+        ("logprobs", request.n_logprobs is not None),
+        ("processed_logprobs", request.logprobs_kind == "processed"),
+    )
+    yield from (name for name, needed in needs if needed)
+
+
+def _list_sampling(sampling: Sampling) -> Iterator[str]:
     needs = (
         ("top_k", sampling.top_k > 0),
         ("top_p", sampling.top_p < 1),
@@ -155,10 +170,5 @@ def list_needed(request: Request) -> Iterator[str]:
         ("bad_words", bool(sampling.bad_words)),
         ("logit_bias", bool(sampling.logit_bias)),
         ("seed", sampling.seed is not None and sampling.temperature > 0),
-        ("min_tokens", request.min_tokens > 0),
-        ("stop_token_ids", bool(request.eos_ids)),
-        ("response_format", request.response_format is not None),
-        ("logprobs", request.n_logprobs is not None),
-        ("processed_logprobs", request.logprobs_kind == "processed"),
     )
     yield from (name for name, needed in needs if needed)
