@@ -161,6 +161,13 @@ def read_sensitivity(plan: Plan) -> tuple[dict[str, object], ...]:
     return tuple(rows.values())
 
 
+def _name_result(row: dict[str, Any]) -> str:
+    """Say how a fault fared; one that no measure can see was declared as such."""
+    if row.get("detected"):
+        return "caught"
+    return "out of sight, as declared" if row.get("unseen") else "missed"
+
+
 def _read_rows(found: dict[str, Any]) -> Iterator[dict[str, object]]:
     """Yield what a self-test says of each fault and control, in the report's columns."""
     date = found.get("date", "")
@@ -169,7 +176,7 @@ def _read_rows(found: dict[str, Any]) -> Iterator[dict[str, object]]:
             "id": row["id"],
             "kind": row.get("kind", ""),
             "strength": row.get("strength", ""),
-            "result": "caught" if row.get("detected") else "missed",
+            "result": _name_result(row),
             "by": ", ".join(row.get("by", [])),
             "tokens": row.get("n_tokens", ""),
             "date": date,

@@ -83,15 +83,18 @@ def test_a_decision_finds_the_rows_of_its_own_model_dtype_and_evalset(
     folder = project_folder / "baselines"
     folder.mkdir()
     plan = make_plan(load_project(project_folder / "gate.toml"), Progress(is_quiet=True))
-    (folder / "selftest-toy.json").write_text(json.dumps(written))
     (folder / "selftest-broken.json").write_text("{")
+    hidden = {**written["faults"][0], "id": "hidden", "detected": False, "unseen": "a reason"}
+    written = {**written, "faults": [*written["faults"], hidden]}
+    (folder / "selftest-toy.json").write_text(json.dumps(written))
     other = json.dumps({**written, "dtype": "bfloat16"})
     (folder / "selftest-other.json").write_text(other)
     rows = {row["id"]: row for row in read_sensitivity(plan)}
     shutil.rmtree(folder)
     assert rows["eos-in-run"]["result"] == "caught"
     assert rows["baseline"]["result"] == "flagged in 0 of 1 runs"
-    assert len(rows) == 3
+    assert rows["hidden"]["result"] == "out of sight, as declared"
+    assert len(rows) == 4
     assert read_sensitivity(plan) == ()
 
 
