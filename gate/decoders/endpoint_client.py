@@ -118,6 +118,10 @@ class Client:
         self._options = options
         self._secrets = (key,) if key else ()
         self._key_header = {"Authorization": f"Bearer {key}"} if key else None
+        limits = {"total": options.total_timeout_s, "sock_connect": options.connect_timeout_s}
+        # a whole answer is one long silence until it comes; a stream's silences are judged
+        self._whole = aiohttp.ClientTimeout(**limits)
+        self._streamed = aiohttp.ClientTimeout(**limits, sock_read=options.read_timeout_s)
         self._find_crash = find_crash
         self._rng = rng
         self._runner: asyncio.Runner | None = None
@@ -153,11 +157,6 @@ class Client:
             options = self._options
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=options.concurrency),
-                timeout=aiohttp.ClientTimeout(
-                    total=options.total_timeout_s,
-                    sock_connect=options.connect_timeout_s,
-                    sock_read=options.read_timeout_s,
-                ),
                 headers=HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -209,12 +208,14 @@ class Client:
     async def _attempt(self, base: str, call: Call, read: Reader) -> object:
         method = "GET" if call.body is None else "POST"
         data = None if call.body is None else msgspec.json.encode(call.body)
+        is_stream = bool(call.body and call.body.get("stream"))
         limit, sent_at = int(self._options.max_body_mib * 1024**2), time.perf_counter()
         try:
             async with self._open().request(
                 method,
                 base + call.path,
                 data=data,
+                timeout=self._streamed if is_stream else self._whole,
                 headers=self._key_header if call.with_key else None,
                 allow_redirects=False,  # a key goes where gate.toml says, nowhere else
             ) as response:

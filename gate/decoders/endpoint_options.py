@@ -55,7 +55,7 @@ class EndpointOptions(Record, frozen=True, kw_only=True):
     name to ask for; empty: the first that the server lists. answers_as: the name it answers
     with, where that differs. api: auto sends messages to chat and text to completions.
     api_key_env: the environment variable that holds the key. concurrency: requests in flight.
-    read_timeout_s: longest silence inside an answer. retries: after 429, 5xx and lost
+    read_timeout_s: longest silence inside a stream. retries: after 429, 5xx and lost
     connections. top_logprobs: asked for with every request that may have them; 0: only those
     of the emitted tokens, -1: none. extra_body: added to every request as it is.
     metrics_url: of the Prometheus page; empty: base_url/metrics; "off": none.

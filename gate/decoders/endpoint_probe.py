@@ -31,6 +31,7 @@ N_TOKENS = 16
 COUNTING = "Count in words: one, two, three, four, five, six, seven,"
 STORY = "It was a dark night in the old town, and at the end of the street"
 LIST = "red, blue, red, blue, red, blue, red, blue, red, blue,"
+REPETITIVE = (LIST, "la la la la la la la la la la la la", "1, 2, 1, 2, 1, 2, 1, 2, 1, 2,", STORY)
 HOT = 1.5
 Ask = Callable[..., Outcome]
 
@@ -199,6 +200,7 @@ class _Probe:
             is_refusal = (one.error or "").startswith(("HTTP 400", "HTTP 422", "HTTP 501"))
             return REFUSED if is_refusal else UNCLEAR
         if holds:
+            self._why.pop(name, None)
             return HONOURED
         self._why[name] = otherwise
         return IGNORED
@@ -237,13 +239,17 @@ class _Probe:
         return lambda: self._try_penalty(name)
 
     def _try_penalty(self, name: str) -> str:
-        """A strong penalty changes how a repetitive text goes on."""
-        prompt = f"Repeat: {LIST} ({name})"
-        plain = self._send(prompt)
-        one = self._send(prompt, sampling=Sampling(**PENALTIES[name]))
-        return self._judge(
-            name, one, holds=one.text != plain.text, otherwise="a strong penalty changed nothing"
-        )
+        """A strong penalty changes how one of several repetitive texts goes on."""
+        found = IGNORED
+        for text in REPETITIVE:
+            prompt = f"Repeat: {text} ({name})"
+            plain = self._send(prompt)
+            one = self._send(prompt, sampling=Sampling(**PENALTIES[name]))
+            holds, why = one.text != plain.text, "a strong penalty changed none of several texts"
+            found = self._judge(name, one, holds=holds, otherwise=why)
+            if found != IGNORED:
+                break
+        return found
 
     def _try_min_tokens(self) -> str:
         prompt = "Answer with the word yes and nothing else."
