@@ -27,6 +27,7 @@ from gate.measures.serving import compare_serving
 from gate.measures.stats import binomial_limits
 from gate.models import wrap_model
 from gate.records import Estimate, Generation, Request
+from gate.timing import cross_over
 from tests.conftest import build_byte_tokenizer, build_toy_model
 
 CHANGE, POWER, SIMULATIONS = 1.10, 0.9, 200
@@ -56,10 +57,10 @@ def collect(decoder: Any, requests: Sequence[Request]) -> list[Generation]:
 
 def time_itself(decoder: Any, n_pairs: int, run: int) -> Estimate:
     """Return the time ratio of a decoder against itself, 2.5% beyond each bound."""
+    halves = [tuple(make_block(n_pairs // 2, run, half)) for half in range(2)]
     blocks = []
-    for half in range(2):
-        requests = make_block(n_pairs // 2, run, half)
-        arms = ("baseline", "candidate") if half == 0 else ("candidate", "baseline")
+    for n, requests in enumerate(cross_over(halves, 1)):
+        arms = ("baseline", "candidate") if n % 2 == 0 else ("candidate", "baseline")
         by_arm = {arm: serve(collect, decoder, requests, Load())[0] for arm in arms}
         blocks.append((by_arm, requests))
     whole = compare_serving(blocks, None, 1.0 - (1.0 - LEVEL) / 2.0)[0]

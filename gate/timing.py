@@ -20,6 +20,8 @@ from gate.progress import Progress
 from gate.records import Generation, Request
 from gate.store import BatchResult, RunStore, StoredPlan
 
+ELSEWHERE = frozenset({"endpoint", "replay"})
+"""Kinds that are not switched between after every request: a server may have to start."""
 RELEASE, SWEEP = "release", "sweep"
 
 
@@ -57,22 +59,48 @@ def collect_timing(
     serving = plan.project.config.serving
     one = Load(concurrency=serving.concurrency)
     mixed = Load(concurrency=serving.concurrency, arrival_rate_per_s=serving.arrival_rate_per_s)
+    is_local = all(spec.kind not in ELSEWHERE for spec in plan.specs.values())
+    size = serving.concurrency if is_local else None
+    open_loop = serving.arrival_rate_per_s is not None
     parts = {
-        "timing": [(block, one) for block in stored.timing],
-        "mixed": [(block, mixed) for block in stored.mixed],
+        "timing": [(block, one) for block in cross_over(stored.timing, size)],
+        "mixed": [(b, mixed) for b in cross_over(stored.mixed, None if open_loop else size)],
         SWEEP: [(wave, Load(concurrency=len(wave))) for wave in stored.sweep],
     }
     found: dict[str, list[TimingBlock]] = {}
+    warm: set[str] = set()
     total = 2 * sum(len(block) for part in parts.values() for block, _ in part)
     with progress.bar("timing", total) as advance:
         for name, part in parts.items():
             found[name] = []
             for n, (block, load) in enumerate(part):
-                results = _serve_block(store, session, decoders, f"{name}-{n:02d}", n, block, load)
+                label = f"{name}-{n:02d}"
+                results = _serve_block(
+                    store, session, decoders, label, n, block, load, warm if is_local else set()
+                )
                 found[name].append(TimingBlock(requests=block, results=results))
                 advance(2 * len(block))
     blocks = {name: tuple(part) for name, part in found.items()}
     return Timing(blocks=blocks["timing"], mixed=blocks["mixed"], sweep=blocks[SWEEP])
+
+
+def cross_over(
+    blocks: Sequence[tuple[Request, ...]], size: int | None
+) -> list[tuple[Request, ...]]:
+    """Return blocks as they are served: in pieces of ``size`` requests, None: whole.
+
+    The arms take turns after every piece, so that a machine whose speed drifts slows both alike,
+    and pairs stay independent. Every other block runs backwards: a class that was served with the
+    baseline first then is with the candidate first.
+    """
+    if size is None:
+        return list(blocks)
+    pieces = [[block[at : at + size] for at in range(0, len(block), size)] for block in blocks]
+    return [
+        piece
+        for n, block in enumerate(pieces)
+        for piece in (block if n % 2 == 0 else reversed(block))
+    ]
 
 
 def _serve_block(
@@ -83,13 +111,16 @@ def _serve_block(
     n: int,
     block: tuple[Request, ...],
     load: Load,
+    warm: set[str],
 ) -> dict[str, BatchResult]:
-    """Serve one block in both arms, the candidate first in odd blocks."""
+    """Serve one block in both arms, the candidate first in odd blocks. warm: arms that are."""
     by_arm: dict[str, BatchResult] = {}
     for name in ARMS if n % 2 == 0 else reversed(ARMS):
         result = store.read_batch(name, label)
         if result is None:
-            session.warm_up(decoders[name])
+            if name not in warm:
+                session.warm_up(decoders[name])
+                warm.add(name)
             is_scored = not label.startswith(SWEEP)
             result = session.run_timing(decoders[name], block, load, is_scored=is_scored)
             store.write_batch(name, label, result)
@@ -150,7 +181,8 @@ def plan_sweep(
     waves: list[tuple[Request, ...]] = []
     at = 0
     for n in range(config.serving.sweep_waves):
-        for size in sizes:
+        # backwards in every other round, so that each size is served in both orders
+        for size in sizes if n % 2 == 0 else reversed(sizes):
             if str(size) in limits:
                 continue
             limit = _find_limit(plan, session, pool, at, n_rows, size, may_repeat=may_repeat)
