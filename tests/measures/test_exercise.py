@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from gate.measures.exercise import adds_up, compare_exercise
+from gate.measures.exercise import adds_up, compare_exercise, count_fewest
 from gate.measures.paired import Arm, Paired
-from gate.records import DecoderSpec, Generation, NoiseBound, Request, Step, Trace
+from gate.records import DecoderSpec, DraftCount, Generation, NoiseBound, Request, Step, Trace
 
 BOUND = NoiseBound(
     bound=1e-3,
@@ -54,3 +55,30 @@ def test_boasted_acceptance_does_not_count() -> None:
     (found,) = compare_exercise(paired)
     assert found.candidate == 0
     assert found.detail["n_not_adding_up"] == 12
+
+
+def test_counts_of_a_batch_tell_the_fewest_requests_that_can_hold_them() -> None:
+    assert [count_fewest(total, [10, 8, 2]) for total in (0, 1, 10, 11, 19, 25)] == [
+        0,
+        1,
+        1,
+        2,
+        3,
+        3,
+    ]
+
+
+def test_drafts_that_a_server_counted_over_batches_exercise_the_candidate() -> None:
+    names = [f"r{n}" for n in range(4)]
+    requests = {
+        (n, 0): Request(id=n, task="t", request_class="c", prompt="x", max_tokens=5) for n in names
+    }
+    outputs = {(name, 0): make_output(name=name) for name in names}
+    outputs = {key: msgspec.structs.replace(one, trace=None) for key, one in outputs.items()}
+    spec = DecoderSpec(kind="endpoint", noise="own")
+    counted = ((tuple(requests), DraftCount(n_drafted=30, n_accepted=12)),)
+    arm = Arm(spec=spec, generations=outputs, scores={}, counted=counted)
+    paired = Paired(requests=requests, baseline=arm, candidate=arm, bound=BOUND)
+    (found,) = compare_exercise(paired)
+    assert (found.candidate, found.detail["drafted"], found.detail["requests"]) == (12, 30, 3)
+    assert not found.detail["unknown"]
