@@ -4,7 +4,8 @@
 
 Both decode the same prompts one by one, in turns. The pipeline adds its clock, the checks of
 every output, the text, the trace, the batch file and the gain's measures; the referee's scoring is
-evidence, not measuring, and is shown apart. At most 5% of decode time may go into measuring.
+evidence, not measuring, and is shown apart. At most 5% of decode time may go into measuring. Times
+are the process's own CPU seconds, so that a busy machine does not count.
 """
 
 from __future__ import annotations
@@ -67,18 +68,18 @@ def make_requests(session: Session, n: int, n_tokens: int) -> list[Request]:
 
 
 def time_bare(decoder: Any, requests: Sequence[Request]) -> float:
-    """Return seconds of the decoder's own loop, prompts one by one."""
-    began = time.perf_counter()
+    """Return CPU seconds of the decoder's own loop, prompts one by one."""
+    began = time.process_time()
     for request in requests:
         list(decoder.generate([request]))
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def time_pipeline(
     session: Session, decoder: Any, requests: Sequence[Request], folder: Path
 ) -> tuple[float, BatchResult]:
-    """Return seconds of the same prompts through the gate's timing path, and what it gave."""
-    began = time.perf_counter()
+    """Return CPU seconds of the same prompts through the gate's timing path, and what it gave."""
+    began = time.process_time()
     result = session.run_timing(decoder, requests, is_scored=False)
     for request, generation in zip(requests, result.generations, strict=True):
         check_output(request, generation, session.decode)
@@ -89,7 +90,7 @@ def time_pipeline(
         requests, dict.fromkeys(ARMS, result.generations), dict.fromkeys(ARMS, result.wall_s or 1.0)
     )
     compare_economics([served], {"all": 1.0}, EconomicsConfig(), "steps")
-    return time.perf_counter() - began, result
+    return time.process_time() - began, result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,9 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             began = time_bare(decoder, requests) if turn % 2 == 0 else 0.0
             piped, result = time_pipeline(session, decoder, requests, Path(folder))
             rounds.append((began or time_bare(decoder, requests), piped))
-    began = time.perf_counter()
+    began = time.process_time()
     list(session.referee.score(requests, result.generations, None))
-    scoring = time.perf_counter() - began
+    scoring = time.process_time() - began
     bare, piped = (min(row[k] for row in rounds) for k in (0, 1))
     figures = {
         "model": options.model,
