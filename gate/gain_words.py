@@ -63,7 +63,8 @@ def note_gain(comparisons: Sequence[Comparison]) -> list[str]:
                 "the whole traffic costs less"
             )
         why = explain_steps(whole.detail)
-        if why and whole.difference and whole.difference.statistic > 1.0:
+        low = whole.difference.interval[0] if whole.difference else None
+        if why and low is not None and low > 1.0:  # proven, not a point that leans that way
             notes.append(f"the candidate costs more here: {why}")
     routing = found.get(("routing", "all"))
     if routing is not None and routing.difference is not None:
