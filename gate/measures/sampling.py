@@ -69,11 +69,16 @@ def compare_sampling(
         _distance("all", draws),
         _distance("first_of_run", draws.only(draws.place == 0)),
         _distance("inside_run", draws.only(draws.place > 0)),
-        _distance(FIXED_ORDER, dataclasses.replace(draws, pit=draws.pit_by_token)),
+        _distance(FIXED_ORDER, _in_fixed_order(draws)),
         _lag(draws),
         _duplicates(paired, keys),
         _texts(paired, keys, rng, n_resamples),
     ]
+
+
+def _in_fixed_order(draws: Draws) -> Draws:
+    known = draws.only(~np.isnan(draws.pit_by_token))
+    return dataclasses.replace(known, pit=known.pit_by_token)
 
 
 def gather_draws(arm: Arm, keys: Sequence[Key]) -> Draws:
@@ -90,8 +95,10 @@ def gather_draws(arm: Arm, keys: Sequence[Key]) -> Draws:
 
 def _draws_of(arm: Arm, key: Key, n: int) -> Iterator[tuple[float, float, int, int]]:
     scores = arm.scores.get(key)
-    both = zip(scores.pit, scores.pit_by_token, strict=True) if scores else ()
-    for position, (pit, by_token) in enumerate(both):
+    if scores is None:
+        return
+    by_tokens = scores.pit_by_token or (math.nan,) * len(scores.pit)  # runs stored before it was
+    for position, (pit, by_token) in enumerate(zip(scores.pit, by_tokens, strict=True)):
         place, _ = place_in_run(arm.generations[key], position)
         yield pit, by_token, n, -1 if place is None else place
 

@@ -228,7 +228,8 @@ def test_a_filter_that_lm_eval_does_not_know_is_refused(folder: Path) -> None:
 
 
 def test_a_filter_that_breaks_while_scoring_ends_the_run_with_its_reason(folder: Path) -> None:
-    broken = "regex\n        regex_pattern: '('\n      - function: take_first"
+    beyond = "regex_pattern: '([0-9])'\n        group_select: 5"
+    broken = f"regex\n        {beyond}\n      - function: take_first"
     replace(folder / "sums.yaml", "take_first", broken)
     with pytest.raises(RunError, match="lm-eval cannot score the outputs"):
         score_generations(load(folder), {"sums/s0": "0"})
