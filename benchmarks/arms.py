@@ -25,7 +25,7 @@ from gate.faults.drafts import RecordedDrafts, record_drafts
 from gate.float32 import FOLDER as FLOAT32
 from gate.float32 import add_float32
 from gate.measures.paired import Paired
-from gate.pipeline import measure
+from gate.pipeline import measure, score_arms
 from gate.plan import Plan, make_plan
 from gate.progress import Progress
 from gate.records import Decision, Generation, Request
@@ -136,7 +136,7 @@ def judge_outputs(outputs: Outputs) -> Decision:
         open_decision(plan, outputs.store, outputs.stored, describe_surface(plan)),
         provenance=describe_arms(plan, outputs.session, collected),
     )
-    comparisons = measure(plan, outputs.paired, collected)
+    comparisons = measure(plan, outputs.paired, collected, score_arms(plan, outputs.paired))
     return judge(plan, opening, comparisons, collected)
 
 

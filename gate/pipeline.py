@@ -34,13 +34,13 @@ from gate.measures.divergence import compare_divergence
 from gate.measures.entropy import compare_entropy
 from gate.measures.exercise import compare_exercise
 from gate.measures.float32 import compare_float32
-from gate.measures.forks import compare_forks, find_forks
+from gate.measures.forks import compare_forks, find_forks, mark_scores
 from gate.measures.guards import compare_errors, compare_guards
 from gate.measures.memorisation import compare_memory
 from gate.measures.paired import Paired
 from gate.measures.repeats import compare_repeats
 from gate.measures.sampling import compare_sampling
-from gate.measures.task_deltas import compare_tasks
+from gate.measures.task_deltas import TaskScore, compare_tasks, find_changes
 from gate.measures.termination import compare_termination
 from gate.measures.tokens import compare_certificates, compare_rates
 from gate.plan import TASKS, Plan, make_plan, prompt_text
@@ -62,6 +62,7 @@ from gate.surface import describe_surface
 from gate.timing import add_timing, list_times
 
 Now = Callable[[], dt.datetime]
+Scores = tuple[list[TaskScore], list[TaskScore]]
 
 
 def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
@@ -115,9 +116,10 @@ def _run_in_session(
     collected = add_float32(plan, store, session, collected, progress)
     with progress.stage("measure"):
         paired = pair(collected)
-        comparisons = measure(plan, paired, collected)
+        scores = score_arms(plan, paired)
+        comparisons = measure(plan, paired, collected, scores)
         texts = {(r.id, r.repeat): prompt_text(r) for r in plan.requests}
-        forks = find_forks(paired, texts, session.decode)
+        forks = mark_scores(find_forks(paired, texts, session.decode), find_changes(*scores))
     provenance = describe_arms(plan, session, collected)
     opening = msgspec.structs.replace(opening, provenance=provenance)
     times = list_times(block.results["baseline"] for block in collected.timing.blocks)
@@ -128,12 +130,12 @@ def _run_in_session(
     return msgspec.structs.replace(decision, forks=forks)
 
 
-def measure(plan: Plan, paired: Paired, collected: Collected) -> list[Comparison]:
+def measure(plan: Plan, paired: Paired, collected: Collected, scores: Scores) -> list[Comparison]:
     """Apply every measure."""
     rng = np.random.default_rng(plan.project.config.seed)
     return [
         *measure_content(plan, paired, collected, rng),
-        *measure_quality(plan, paired, rng),
+        *measure_quality(plan, paired, rng, scores),
         *compare_forks(paired),
         *measure_gain(plan, collected.timing, collected.sweep_limits, collected.profile),
     ]
@@ -166,25 +168,31 @@ def measure_content(
     ]
 
 
-def measure_quality(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
+def measure_quality(
+    plan: Plan, paired: Paired, rng: np.random.Generator, scores: Scores
+) -> list[Comparison]:
     """Apply the measures that need the evalset's tasks: scores and guards."""
     traffic = without_conformance(paired)
-    return [*_score_tasks(plan, traffic, rng), *compare_guards(traffic, plan.evalset)]
+    dropped = {key[0]: reason for key, reason in traffic.drops().items()}
+    classes = {r.task: r.request_class for r in plan.requests}
+    return [
+        *compare_tasks(*scores, dropped, classes, rng=rng),
+        *compare_guards(traffic, plan.evalset),
+    ]
 
 
-def _score_tasks(plan: Plan, paired: Paired, rng: np.random.Generator) -> list[Comparison]:
-    """Let lm-eval score both arms from their stored texts, and compare."""
+def score_arms(plan: Plan, paired: Paired) -> Scores:
+    """Let lm-eval score both arms, baseline and candidate, from their stored texts."""
+    traffic = without_conformance(paired)
     score, gather = load_object(f"{TASKS}:score_generations"), load_object(f"{TASKS}:gather_texts")
     baseline, candidate = (
         score(
             plan.evalset,
-            gather(arm.generations[k] for k in paired.requests if not arm.failed(k)),
+            gather(arm.generations[k] for k in traffic.requests if not arm.failed(k)),
         )
-        for arm in (paired.baseline, paired.candidate)
+        for arm in (traffic.baseline, traffic.candidate)
     )
-    dropped = {key[0]: reason for key, reason in paired.drops().items()}
-    classes = {r.task: r.request_class for r in plan.requests}
-    return compare_tasks(baseline, candidate, dropped, classes, rng=rng)
+    return baseline, candidate
 
 
 def publish(store: RunStore, decision: Decision) -> None:

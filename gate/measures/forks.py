@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gate.measures.paired import Key, Paired
 from gate.measures.tokens import classify
 from gate.records import Alternative, Comparison, Fork, Generation, TokenScores, TokenView
@@ -36,6 +38,13 @@ def find_forks(
     """
     places = sorted(_find_places(paired), key=lambda p: (SEVERITY[p.kind], p.key))
     return tuple(_show(paired, place, texts.get(place.key, ""), decode) for place in places[:limit])
+
+
+def mark_scores(forks: Iterable[Fork], changed: Mapping[str, bool]) -> tuple[Fork, ...]:
+    """Return forks that know whether the score of their document changed. changed: by request."""
+    return tuple(
+        msgspec.structs.replace(fork, score_changed=changed.get(fork.request_id)) for fork in forks
+    )
 
 
 def compare_forks(paired: Paired) -> list[Comparison]:

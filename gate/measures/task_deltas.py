@@ -102,6 +102,15 @@ def pair_scores(
     return pairs, lost
 
 
+def find_changes(baseline: Iterable[TaskScore], candidate: Iterable[TaskScore]) -> dict[str, bool]:
+    """Return, per request id that both arms have scores of, whether any of them differs."""
+    pairs, _ = pair_scores(baseline, candidate, {})
+    changed = {before.request_id: False for before, _ in pairs}
+    for before, after in pairs:
+        changed[before.request_id] |= before.value != after.value
+    return changed
+
+
 def _index(scores: Iterable[TaskScore]) -> Scored:
     """Scores by join key; ValueError where an arm scored a document twice or by no number."""
     index: Scored = {}

@@ -12,7 +12,7 @@ from gate.criteria import Rules, combine, judge_all
 from gate.defaults import default_criteria
 from gate.measures.float32 import GROUP as FLOAT32
 from gate.own_criteria import merge_criteria
-from gate.pipeline import measure_content, measure_quality
+from gate.pipeline import measure_content, measure_quality, score_arms
 from gate.plan import Plan
 from gate.records import AcceptanceReference, Claim, Comparison, Outcome, Verdict
 
@@ -35,7 +35,8 @@ def judge_collected(
     plan = dataclasses.replace(plan, reference=reference)
     comparisons = measure_content(plan, paired, collected, rng)
     if has_quality:
-        comparisons += measure_quality(plan, paired, rng)
+        scores = score_arms(plan, paired)
+        comparisons += measure_quality(plan, paired, rng, scores)
     kept = [comparison for comparison in comparisons if comparison.measure not in without]
     return judge_measured(plan, kept, claim, has_reference=reference is not None)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gate.measures.forks import compare_forks, find_forks
+from gate.measures.forks import compare_forks, find_forks, mark_scores
 from gate.measures.paired import Paired
 from gate.records import Generation, Request, TokenScores
 from tests.measures.pairs import make_paired
@@ -84,3 +84,9 @@ def test_only_listed_forks_are_decoded() -> None:
         pytest.fail(f"{ids} was decoded")
 
     assert find_forks(pair([0.0005]), {}, refuse, limit=0) == ()
+
+
+def test_a_fork_knows_whether_the_score_of_its_document_changed() -> None:
+    forks = find_forks(pair([0.0005]), {}, decode)
+    assert mark_scores(forks, {"r0": True})[0].score_changed is True
+    assert mark_scores(forks, {})[0].score_changed is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as dist
 
-from gate.measures.task_deltas import TaskScore, compare_tasks
+from gate.measures.task_deltas import TaskScore, compare_tasks, find_changes
 from gate.records import Comparison
 
 CLASSES = {"sums": "maths", "objects": "structured"}
@@ -209,3 +209,10 @@ def test_partial_scores_are_compared_by_means_and_sign_flips() -> None:
     assert one.difference.pvalue == pytest.approx(2 * 0.5**6)
     assert one.difference.statistic == pytest.approx(-0.125)
     assert one.detail["lost"] == 6
+
+
+def test_a_document_changed_where_any_of_its_scores_did() -> None:
+    other = [msgspec.structs.replace(one, filter="loose") for one in arm("sums", [1, 1])]
+    worse = [other[0], msgspec.structs.replace(other[1], value=0.0)]
+    found = find_changes([*arm("sums", [1, 0]), *other], [*arm("sums", [1, 0]), *worse])
+    assert found == {"sums/d0": False, "sums/d1": True}
