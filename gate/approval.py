@@ -70,7 +70,7 @@ def read_finished(run: Path, now: dt.datetime) -> Finished:
         raise UsageError(msg)
     requests = {(r.id, r.repeat): r for b in stored.batches for r in b if r.task != CONFORMANCE}
     names = [f"batch-{n:04d}" for n in range(len(stored.batches))]
-    timing = [f"timing-{n:02d}" for n in range(len(stored.timing))]
+    timing = sorted(path.stem for path in (store.folder / "baseline").glob("timing-*.json"))
     arms = [_read_outputs(store, arm, names, requests) for arm in ("baseline", "candidate")]
     timed = tuple(_read_batch(store, "baseline", name) for name in timing)
     return Finished(decision, requests, arms[0], arms[1], timed)

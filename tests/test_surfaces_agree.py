@@ -44,6 +44,12 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     )
 
 
+def judge_gain(verdict: Verdict, purpose: Purpose) -> Verdict:
+    """A gain outside its purpose is not judged (criteria.py)."""
+    is_outside = verdict.half == "gain" and purpose == "content"
+    return msgspec.structs.replace(verdict, outcome=Outcome.NOT_JUDGED) if is_outside else verdict
+
+
 @st.composite
 def waivers(draw: st.DrawFn) -> Waiver:
     return Waiver(
@@ -58,9 +64,11 @@ def waivers(draw: st.DrawFn) -> Waiver:
 @st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     """Return a decision as the gate makes it of any verdicts under any waivers."""
+    purpose = draw(st.sampled_from(PURPOSES))
     signed = draw(st.lists(waivers(), max_size=2))
-    found, _ = apply_waivers(draw(st.lists(verdicts(), max_size=6)), signed)
-    halves = decide(found, purpose := draw(st.sampled_from(PURPOSES)))
+    judged = [judge_gain(one, purpose) for one in draw(st.lists(verdicts(), max_size=6))]
+    found, _ = apply_waivers(judged, signed)
+    halves = decide(found, purpose)
     decision = make_decision(
         halves.outcome,
         *found,
