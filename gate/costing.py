@@ -79,6 +79,9 @@ def parse_traffic(text: str) -> dict[str, float]:
     shares = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
+        if name.strip() in shares:
+            msg = f"--traffic {text!r}: {name.strip()!r} comes twice; give each class one share"
+            raise UsageError(msg)
         shares[name.strip()] = _parse_number("--traffic", text, share)
     return shares
 

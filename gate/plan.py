@@ -178,13 +178,20 @@ def choose_session(specs: Mapping[str, DecoderSpec], model: str) -> str:
 
 
 def _plan_mixed(config: Config, evalset: Evalset) -> tuple[list[Request], list[Request]]:
-    """Plan the mixed blocks. Raises UsageError where economics.traffic names other classes."""
+    """Plan the mixed blocks. Raises UsageError where [economics] names other classes."""
     traffic, classes = config.economics.traffic, evalset.spec.classes
     if traffic and set(traffic) != set(classes):
         odd = sorted(set(traffic) ^ set(classes))
         msg = (
             f"economics.traffic and the classes of {config.evalset} differ in {', '.join(odd)}; "
             "give every class of the evalset a share, 0 where it has no traffic"
+        )
+        raise UsageError(msg)
+    unknown = sorted(set(config.economics.revenue_usd) - set(classes) - {"default"})
+    if unknown:
+        msg = (
+            f"economics.revenue_usd names {', '.join(unknown)}, no class of {config.evalset}; "
+            f"allowed are {', '.join(classes)} and default"
         )
         raise UsageError(msg)
     n, n_taken = config.serving.mixed_requests, 2 * config.run.timing_per_class

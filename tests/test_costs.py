@@ -90,6 +90,7 @@ def test_a_decision_is_priced_again_under_other_traffic(
         (["--price", "1", "--class", "code=0.5,1,2"], "sum to 0.5"),
         (["--price", "1", "--class", "code=1,-1,2"], "above 0"),
         (["--price", "1", *BY_HAND, "--traffic", "code=1"], "give each of"),
+        (["--price", "1", *BY_HAND, "--traffic", "code=1,code=1"], "comes twice"),
         (["--price", "1", *BY_HAND, "--volume", "0"], "requests_per_month"),
         (["--price", "1", "/nowhere"], "no readable decision"),
     ],

@@ -76,6 +76,7 @@ def test_a_wrong_key_ends_the_run_with_what_the_server_said_and_without_the_key(
 REFUSED = (
     ('base_url = "ftp://x"', "base_url"),
     ('base_url = "http://user:secret@host"', "api_key_env"),
+    ('base_url = "http://host/#secret@"', "api_key_env"),
     ('base_url = "http://127.0.0.1:{port}"', "{port}"),
     ("", "base_url"),
     ('base_url = "http://x"\nconcurrency = 0', "concurrency = 0"),

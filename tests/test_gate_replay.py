@@ -147,6 +147,27 @@ def test_another_model_is_an_error_that_names_the_field(project: Path) -> None:
     assert "replayed.model.weights_sha256" in decision["reason"]
 
 
+def test_a_run_that_broke_before_a_verdict_is_no_evidence(project: Path) -> None:
+    def edit(value: dict[str, Any]) -> None:
+        value |= {"outcome": "ERROR", "verdicts": [], "reason": "a decoder changed the weights"}
+
+    change(project, "decision.json", edit)
+    code, decision = replay(project, stored("sound", "baseline"), stored("changed", "candidate"))
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "never judged" in decision["reason"]
+    assert "changed the weights" in decision["reason"]
+
+
+def test_scores_of_other_tokens_than_were_stored_are_an_error(project: Path) -> None:
+    def edit(value: dict[str, Any]) -> None:
+        value["generations"][0]["token_ids"][0] += 1
+
+    change(project, "candidate/batch-0001.json", edit)
+    code, decision = replay(project, stored("sound", "baseline"), stored("changed", "candidate"))
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "other tokens than" in decision["reason"]
+
+
 def test_outputs_that_were_not_stored_are_drops_with_the_reason(project: Path) -> None:
     change(project, "plan.json", lambda _: None)
     (project / "stored/changed/candidate/batch-0001.json").unlink()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
 import time
@@ -12,7 +14,14 @@ import msgspec
 import pytest
 
 from gate.decoders.endpoint_options import EndpointOptions
-from gate.decoders.server import Server, Servers, answers
+from gate.decoders.server import (
+    LINE_LENGTH,
+    Server,
+    Servers,
+    answers,
+    list_secrets,
+    read_redacted,
+)
 from gate.errors import RunError
 from tests.endpoint_project import QUICK, SKIP, run, verdict, write_project
 
@@ -121,6 +130,15 @@ def test_a_secret_of_the_environment_is_used_and_never_logged(
     assert "sk-outer-secret" not in f"{log}{caught.value}"
 
 
+def test_a_secret_is_not_logged_where_it_lies_across_the_pieces_of_a_long_line() -> None:
+    secrets = list_secrets(("sk-outer", "sk-outer-and-more\nsecond line", "abc"))
+    assert secrets == ("sk-outer-and-more", "second line", "sk-outer")
+    for n in range(LINE_LENGTH - 20, LINE_LENGTH + 2):
+        log = b"x" * n + b"sk-outer-and-more" + b"y" * LINE_LENGTH + b"sk-outer"
+        text = "".join(read_redacted(io.BytesIO(log), secrets))
+        assert text == "x" * n + "***" + "y" * LINE_LENGTH + "***"
+
+
 def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     assert "NOT_SET_AT_ALL" not in os.environ
     with pytest.raises(RunError, match="NOT_SET_AT_ALL"):
@@ -164,6 +182,26 @@ def test_a_server_that_dies_on_the_way_fails_the_candidate_with_its_last_words(
     errors = verdict(decision, "error rate")["comparison"]["detail"]["candidate_errors"]
     assert any("out of memory" in message for message in errors)
     assert verdict(decision, "pairs kept")["outcome"] == "INCONCLUSIVE"
+
+
+def test_a_server_that_dies_while_it_is_probed_ends_the_run_with_its_last_words(
+    project: Path,
+) -> None:
+    code, decision = run(project, table(), table("--die-after", "4"))
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "candidate: the server was lost while it was probed" in decision["reason"]
+    assert "out of memory" in decision["reason"]
+
+
+def test_the_key_that_a_server_logs_is_not_kept(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_KEY", "sk-asked-with-13579")
+    dying = table("--die-after", "4", extra='api_key_env = "FAKE_KEY"')
+    _, decision = run(project, table(), dying)
+    log = project / "reports" / decision["run_id"] / "candidate/server.log"
+    assert "with the key ***" in log.read_text()
+    assert "sk-asked-with-13579" not in json.dumps(decision)
 
 
 def test_a_baseline_that_does_not_start_is_an_error_with_the_reason(project: Path) -> None:

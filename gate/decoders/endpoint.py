@@ -38,10 +38,10 @@ class EndpointDecoder:
         self._options = msgspec.convert(spec.options, EndpointOptions)
         self._place = place
         log = place.run_folder / place.arm / "server.log"
-        self._server: Server = place.servers.add(
-            Server(place.arm, self._options, place.folder, log)
-        )
         key = read_key(self._options, os.environ)
+        self._server: Server = place.servers.add(
+            Server(place.arm, self._options, place.folder, log, key)
+        )
         rng = random.Random(place.arm)  # noqa: S311 - jitter
         self._client = Client(self._options, key, self._server.describe_crash, rng)
         self._identity: Identity | None = None
@@ -117,7 +117,11 @@ class EndpointDecoder:
             raise RunError(msg) from error
 
     def _probe(self) -> Capabilities:
-        found = probe(self)
+        try:
+            found = probe(self)
+        except RunError as error:
+            msg = f"{self._place.arm}: {error}"
+            raise RunError(msg) from error
         path = self._place.run_folder / self._place.arm / CAPABILITIES
         write_atomically(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
         return found

@@ -131,12 +131,12 @@ def _check_url(key: str, value: str, server: ServerOptions | None) -> None:
     try:
         parts = urlsplit(value.replace(PORT, "1"))
         is_fine = parts.scheme in ("http", "https") and bool(parts.hostname)
-        has_secret = parts.username is not None or bool(parts.query)
+        has_secret = parts.username is not None or bool(parts.query or parts.fragment)
         _ = parts.port  # ValueError where it is no number
     except ValueError:
         is_fine, has_secret = False, False
     if has_secret:  # not shown: it would carry the secret into a log
-        msg = f"{key} carries a user or a query; name the key's variable with api_key_env"
+        msg = f"{key} carries a user, query or fragment; name the key's variable with api_key_env"
         raise ValueError(msg)
     if not is_fine:
         msg = f"{key} = {value!r}; write http://HOST:PORT, or give a server to start"

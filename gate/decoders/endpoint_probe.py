@@ -26,6 +26,7 @@ from gate.decoders.endpoint_profiles import (
 from gate.errors import RunError
 from gate.records import Generation, Record, Request, Sampling
 
+MODELS = "/v1/models"
 VERSION_LENGTH = 100
 N_TOKENS = 16
 COUNTING = "Count in words: one, two, three, four, five, six, seven,"
@@ -87,7 +88,7 @@ class Probed(Protocol):
 
 def identify(ask: Ask, options: EndpointOptions, arm: str) -> Identity:
     """Return model, kind and version. Raises RunError where the server cannot be worked with."""
-    outcome = ask("/v1/models")
+    outcome = ask(MODELS)
     listed = _list_models(outcome.value)
     if not listed and not options.model:
         msg = (
@@ -185,7 +186,17 @@ class _Probe:
             prompt=({"role": "user", "content": prompt},),
             max_tokens=N_TOKENS,
         )
-        return next(iter(self._server.generate([msgspec.structs.replace(plain, **changes)])))
+        found = next(iter(self._server.generate([msgspec.structs.replace(plain, **changes)])))
+        if found.finish == "error":
+            self._check_alive()
+        return found
+
+    def _check_alive(self) -> None:
+        """Raise RunError where the server is gone: its silence says nothing of an option."""
+        lost = self._server.ask(MODELS).error
+        if lost and not lost.startswith("HTTP"):
+            msg = f"the server was lost while it was probed ({lost}); see its log and run again"
+            raise RunError(msg)
 
     def _try(self, name: str, attempt: Callable[[], str]) -> str:
         if name != "stop" and name not in self._names:

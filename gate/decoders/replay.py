@@ -83,6 +83,8 @@ class StoredRun:
         plan = store.read("plan.json", StoredPlan)
         decision = store.read("decision.json", dict[str, Any]) or {}
         self.provenance: dict[str, Any] = decision.get("provenance", {}).get(arm, {})
+        is_judged = decision.get("outcome") != "ERROR" or bool(decision.get("verdicts"))
+        self.broken = "" if is_judged else str(decision.get("reason"))
         self.bound = store.read("noise.json", NoiseBound)
         batches = [*plan.batches, *plan.timing, *plan.mixed] if plan else []
         self.requests: dict[Key, Request] = {(r.id, r.repeat): r for b in batches for r in b}
@@ -99,13 +101,24 @@ class StoredRun:
         self.generations |= {(g.request_id, g.repeat): g for g in result.generations}
         self.scores |= {(s.request_id, s.repeat): s for s in result.scores}
         self.faults |= result.faults
+        for scores in result.scores:
+            output = self.generations.get((scores.request_id, scores.repeat))
+            if output is None or (*(output.token_ids or ()), *output.tail_ids) != scores.token_ids:
+                msg = (
+                    f"the stored scores of {scores.request_id!r} are of other tokens than its "
+                    "stored output: the files were changed; run the gate again"
+                )
+                raise RunError(msg)
 
     def describe(self) -> dict[str, object]:
         """Return what the stored run says of its model and machine."""
         return {name: self.provenance[name] for name in PARTS if name in self.provenance}
 
     def check(self, evalset_sha256: str) -> None:
-        """Raise RunError where the run was on another evalset."""
+        """Raise RunError where the run broke before a verdict, or was on another evalset."""
+        if self.broken:
+            msg = f"the stored run was never judged, so nothing of it counts ({self.broken})"
+            raise RunError(msg)
         stored = self.provenance.get("evalset", {}).get("sha256")
         if stored != evalset_sha256:
             msg = (

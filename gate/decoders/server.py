@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -37,8 +37,10 @@ LEAST_SECRET = 4  # characters: shorter values would redact half of a log
 class Server:
     """One server process. ``secrets``: values that its log must not show."""
 
-    def __init__(self, arm: str, options: EndpointOptions, folder: Path, log: Path) -> None:
-        """Start nothing. folder: where the command runs."""
+    def __init__(
+        self, arm: str, options: EndpointOptions, folder: Path, log: Path, key: str = ""
+    ) -> None:
+        """Start nothing. folder: where the command runs. key: what it is asked with."""
         self.arm = arm
         self.log = log
         self.n_starts = 0
@@ -49,6 +51,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._tail: deque[str] = deque(maxlen=LAST_LINES)
+        self._key = key
         self.secrets: tuple[str, ...] = ()
 
     @property
@@ -85,7 +88,7 @@ class Server:
         found: set[str] = set()
         command = [expand(word.replace(PORT, str(self._port)), found) for word in own.command]
         environment = {**os.environ, **{k: expand(v, found) for k, v in own.env.items()}}
-        self.secrets = tuple(value for value in found if len(value) >= LEAST_SECRET)
+        self.secrets = list_secrets((*found, self._key))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own command, no shell
@@ -112,8 +115,7 @@ class Server:
         """Write the log, without secrets and within bounds; the rest is read and dropped."""
         n_bytes = 0
         with stream, self.log.open("ab") as out:
-            while line := stream.readline(LINE_LENGTH):
-                text = redact(line.decode("utf-8", "replace"), self.secrets)
+            for text in read_redacted(stream, self.secrets):
                 self._tail.append(text.rstrip())
                 data = text.encode("utf-8", "replace")
                 n_bytes += len(data)
@@ -244,6 +246,27 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, SECRET)
     return text
+
+
+def list_secrets(values: Iterable[str]) -> tuple[str, ...]:
+    """Return what a log must not show: each line of each value, the longest first."""
+    lines = {line for value in values for line in value.splitlines()}
+    return tuple(sorted((s for s in lines if len(s) >= LEAST_SECRET), key=len, reverse=True))
+
+
+def read_redacted(stream: IO[bytes], secrets: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a stream, long ones in pieces, without the secrets."""
+    kept = max(map(len, secrets), default=1) - 1  # a secret may go on in the next piece
+    found = re.compile("|".join(map(re.escape, secrets)) or "(?!)")
+    held = ""
+    while piece := stream.readline(LINE_LENGTH):
+        text = held + piece.decode("utf-8", "replace")
+        end = len(text) if text.endswith("\n") else max(0, len(text) - kept)
+        end = max([end, *(m.end() for m in found.finditer(text) if m.start() < end)])
+        held = text[end:]
+        yield found.sub(SECRET, text[:end])
+    if held:
+        yield found.sub(SECRET, held)
 
 
 def describe_server(options: EndpointOptions) -> Mapping[str, object]:
