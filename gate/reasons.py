@@ -282,7 +282,8 @@ def summarise(outcome: Outcome, verdicts: Sequence[Verdict], *, gain_note: str) 
         return "no blocking criterion could be judged; nothing is known about this change"
     if outcome is Outcome.PASS:
         wanted = ("token certificate", "task accuracy")
-        chosen = [v for v in deciding if v.criterion in wanted and v.group == "all"] or deciding[:1]
+        chosen = [v for v in deciding if v.criterion in wanted and v.group == "all"]
+        chosen = chosen or sorted(deciding, key=lambda v: v.criterion.startswith("baseline "))[:1]
         return _sentence([v.reason for v in chosen] + ([gain_note] if gain_note else []))
     more = len(deciding) - 2
     parts = [f"{v.criterion}: {v.reason}" for v in deciding[:2]]

@@ -220,7 +220,10 @@ def find_unfinished(reports: Path, fingerprint: str) -> RunStore | None:
 
 
 def read_decision(path: Path) -> Decision:
-    """Read a decision.json, or the one in a run's folder. Raises UsageError, also for an edited."""
+    """Read a decision.json, or the one in a run's folder.
+
+    Raises UsageError, also for one that was edited or has lost its digest.
+    """
     file = path / "decision.json" if path.is_dir() else path
     try:
         data = file.read_bytes()
@@ -228,7 +231,10 @@ def read_decision(path: Path) -> Decision:
     except (OSError, msgspec.MsgspecError) as error:
         msg = f"{file}: no readable decision ({error}); name a run's folder or its decision.json"
         raise UsageError(msg) from error
-    if decision.digest and decision.digest != _digest(data):
+    if not decision.digest:
+        msg = f"{file}: it has no digest, so nobody can say that it was not edited; run again"
+        raise UsageError(msg)
+    if decision.digest != _digest(data):
         msg = f"{file}: edited since the gate wrote it (its digest does not fit); run again"
         raise UsageError(msg)
     return decision
@@ -263,10 +269,11 @@ def count_surface_runs(folders: Iterable[Path], surface_hash: str, but: str) -> 
 
 def unfinished_decision(template: Decision) -> Decision:
     """Return the decision that stands while a run is not finished."""
-    return msgspec.structs.replace(
+    unfinished = msgspec.structs.replace(
         template,
         outcome=Outcome.ERROR,
         content=Outcome.ERROR,
         gain=Outcome.ERROR,
         reason="not finished: the run goes on or was stopped; run the same command to resume it",
     )
+    return seal(unfinished)

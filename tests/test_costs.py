@@ -20,6 +20,7 @@ from gate.gain_words import note_gain
 from gate.measures.economics import compare_economics
 from gate.records import Comparison, Decision, Outcome
 from gate.routing_file import write_routing
+from gate.store import encode_record, seal
 
 LONG, SHORT = (kind.name for kind in KINDS)
 BY_HAND = ["--class", "code=0.7,1.9,1.1", "--class", "chat=0.3,0.8,0.95"]
@@ -47,7 +48,7 @@ def decision_file(tmp_path: Path, comparisons: list[Comparison]) -> Path:
         expires_at="2026-02-01T00:00:00+00:00",
     )
     path = tmp_path / "decision.json"
-    path.write_bytes(msgspec.json.encode(decision))
+    path.write_bytes(encode_record(seal(decision)))
     return path
 
 

@@ -144,6 +144,13 @@ def test_an_edited_decision_is_not_reported_either(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+def test_a_decision_whose_digest_was_taken_out_is_not_reported_either(tmp_path: Path) -> None:
+    path = tmp_path / "decision.json"
+    path.write_bytes(edit(make_sealed("FAIL"), outcome="PASS", digest=""))
+    assert main(["report", str(path)]) == 2
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_spacing_and_order_of_keys_are_no_edit(tmp_path: Path) -> None:
     path = tmp_path / "decision.json"
     fields = json.loads(ENCODER.encode(make_sealed()))

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gate.cli import main
 from gate.criteria import decide
+from gate.reasons import summarise
 from gate.records import Outcome, Waiver
 from gate.waivers import apply_waivers
 from tests import toy_project
@@ -62,6 +64,13 @@ def test_a_waiver_holds_for_its_own_group_only() -> None:
 def test_where_everything_is_waived_nothing_is_known() -> None:
     verdicts, _ = apply_waivers([make_verdict("FAIL", "format flips")], [SIGNED])
     assert decide(verdicts, "content").outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_sentence_of_a_pass_is_about_the_candidate_wherever_it_can_be() -> None:
+    """With the task criteria waived it was the baseline's certificate."""
+    verdicts = [make_verdict("PASS", "baseline certificate"), make_verdict("PASS", "termination")]
+    verdicts = [replace(one, reason=one.criterion) for one in verdicts]
+    assert summarise(Outcome.PASS, verdicts, gain_note="") == "termination."
 
 
 def write_waiver(project: Path, **changes: str) -> Path:

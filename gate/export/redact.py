@@ -40,6 +40,7 @@ OUR_WORDS = frozenset(
         "kept",
         "losing_classes",
         "hidden_by_blend",
+        "winners",
         "device",
         "dtype",
     }
@@ -143,7 +144,15 @@ def _collect(decision: Decision) -> set[str]:
     for comparison in (*decision.comparisons, *judged):
         if comparison:
             _collect_value("", comparison.detail, found)
-    return {text for text in found if len(text) >= SHORTEST}
+    return {text for text in found - _collect_names(decision) if len(text) >= SHORTEST}
+
+
+def _collect_names(decision: Decision) -> set[str]:
+    """Return the names of groups, tasks and classes: they stay, whatever else they are."""
+    judged = (verdict.group for verdict in decision.verdicts)
+    measured = (one.group for one in decision.comparisons)
+    forked = (name for fork in decision.forks for name in (fork.task, fork.request_class))
+    return {*judged, *measured, *forked}
 
 
 def _collect_value(key: str, value: object, found: set[str]) -> None:

@@ -81,6 +81,15 @@ def test_figures_names_and_labels_stay() -> None:
     assert by_name["error_rate"]["candidate_errors"] == {HIDDEN: 3}
 
 
+def test_a_class_that_a_measure_names_stays_in_every_sentence() -> None:
+    """It was blanked out of the names of tasks that hold it, such as toy_structured."""
+    named = Comparison(measure="a", group="structured", detail={"name": "structured"})
+    decision = msgspec.structs.replace(
+        make_decision(), comparisons=(named,), notes=("task alarm (toy_structured): not judged",)
+    )
+    assert redact(decision).notes[1:] == decision.notes
+
+
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_the_outcome_and_its_verdicts_stay_and_the_copy_says_what_it_is(
     factory: Callable[[], Decision],

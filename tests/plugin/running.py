@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gate.records import Decision
+from gate.store import encode_record, seal
 
 
 def write_decision(folder: Path, decision: Decision) -> Path:
-    """Write decision.json; returns its path."""
+    """Write decision.json with its digest; returns its path."""
     path = folder / "decision.json"
-    path.write_bytes(msgspec.json.encode(decision))
+    path.write_bytes(encode_record(seal(decision)))
     return path
 
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from gate.records import SCHEMA, Verdict, Waiver
+from gate.store import encode_record, seal
 from tests.export.builders import make_decision, make_verdict
-from tests.plugin.running import run_on
+from tests.plugin.running import run_on, write_decision
 
 pytest_plugins = ("pytester",)
 
@@ -104,8 +105,8 @@ def test_the_decision_runs_beside_the_users_tests(pytester: pytest.Pytester) -> 
 def test_a_decision_outside_the_rootdir_is_read(
     pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.mktemp("elsewhere") / "decision.json"
-    path.write_bytes(msgspec.json.encode(make_decision("PASS", make_verdict("PASS"))))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    path = write_decision(elsewhere, make_decision("PASS", make_verdict("PASS")))
     pytester.runpytest(f"--gate-decision={path}").assert_outcomes(passed=2)
 
 
@@ -125,12 +126,13 @@ def test_without_the_option_nothing_is_added(pytester: pytest.Pytester) -> None:
             msgspec.json.encode(make_decision("PASS")).replace(b'"PASS"', b'"GREEN"', 1),
             "*GREEN*",
         ),
+        (msgspec.json.encode(make_decision("PASS")), "it has no digest, *"),
         (
-            msgspec.json.encode(make_decision("PASS", schema=SCHEMA + 1)),
+            encode_record(seal(make_decision("PASS", schema=SCHEMA + 1))),
             f"has schema {SCHEMA + 1}, and this version reads {SCHEMA}*",
         ),
     ],
-    ids=["missing", "empty", "not UTF-8", "half", "unknown outcome", "newer schema"],
+    ids=["missing", "empty", "not UTF-8", "half", "unknown outcome", "no digest", "newer schema"],
 )
 def test_a_file_that_is_no_decision_is_a_usage_error(
     pytester: pytest.Pytester, content: bytes | None, problem: str
