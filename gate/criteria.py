@@ -47,6 +47,7 @@ OPTIONAL = frozenset(
     }
 )
 """Measures that some decoders or evalsets do not offer: named as a limitation, not judged."""
+CERTIFIED = "baseline_certificate"
 WIDEST_BOUND = 1.0  # nat: a certificate under a wider noise band certifies nothing
 
 
@@ -177,9 +178,11 @@ def _without_evidence(
     note = (comparison.note if comparison else None) or "nothing was measured"
     if rules.allowed.get(criterion.measure):
         return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allowed[criterion.measure]}"
-    if criterion.measure in OPTIONAL or not criterion.blocking:
-        return Outcome.NOT_JUDGED, f"not judged: {note}"
     is_unscored = comparison is not None and bool(comparison.detail.get("n_unscored"))
+    # a declared loss is judged by tasks alone: nobody claims a token, so none need be scored
+    is_unclaimed = is_unscored and rules.claim == "bounded" and criterion.measure == CERTIFIED
+    if criterion.measure in OPTIONAL or not criterion.blocking or is_unclaimed:
+        return Outcome.NOT_JUDGED, f"not judged: {note}"
     is_fixed = criterion.groups != FLOAT32 and not is_unscored
     if criterion.measure.startswith("baseline_") and is_fixed:
         return Outcome.ERROR, f"the baseline cannot be judged: {note}"

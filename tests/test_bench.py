@@ -59,3 +59,12 @@ def test_nothing_to_time_is_refused(project: Path, capsys: pytest.CaptureFixture
     assert main(["bench", "--config", str(config), "--quiet"]) == 2
     assert "nothing would be timed" in capsys.readouterr().err
     assert not (project / "reports/latest").exists()
+
+
+def test_revenue_of_a_class_that_is_not_there_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_gate(project)
+    config.write_text(config.read_text() + "\n[economics]\nrevenue_usd = { verse = 1.0 }\n")
+    assert main(["run", "--config", str(config), "--quiet"]) == 2
+    assert "revenue_usd names verse" in capsys.readouterr().err
