@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gate import config, defaults
+from gate import config, defaults, gain_config
 from gate.decoders import base, endpoint_options, options
 from gate.records import Criterion
 
@@ -19,8 +19,8 @@ RECORDS = (
     config.ModelConfig,
     config.RunConfig,
     config.AllowedDifference,
-    config.EconomicsConfig,
-    config.ServingConfig,
+    gain_config.EconomicsConfig,
+    gain_config.ServingConfig,
     Criterion,
     options.AutoregressiveOptions,
     options.LookaheadOptions,

@@ -98,6 +98,15 @@ class Options:
     min_accepted: int = 1
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what would compare nothing. Raises UsageError naming the key."""
+        least = {"n_requests": 1, "max_tokens": 1, "batch": 1, "min_accepted": 0, "seed": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                msg = f"assert_no_drift: {name} = {value}; it must be at least {lowest}"
+                raise UsageError(msg)
+
 
 def make_decoder(model: Any, folder: Path, kind: str | Factory, options: dict[str, Any]) -> Decoder:
     """Return a decoder on a loaded model: by kind, "module:factory", or a factory itself.
@@ -193,7 +202,7 @@ def _name_requests(folder: Path, options: Options) -> list[Request]:
             task="prompts",
             request_class="prompts",
             prompt=({"role": "user", "content": entry},),
-            max_tokens=options.max_tokens or 32,
+            max_tokens=32 if options.max_tokens is None else options.max_tokens,
             sampling=Sampling(seed=options.seed),
         )
         for n, entry in enumerate(evalset)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import transformers.models.llama.modeling_llama
 
 # Inner runs share this process, and pytester forgets what they import: import it before.
+# Without these, torch would register its kernels twice, which is a warning and so an error.
+import gate.decoders.session
 import gate.testing.drift
 import gate.testing.source
 import gate.testing.summary
 
-__all__ = ["gate"]
+__all__ = ["gate", "transformers"]
 
 
 @pytest.fixture(autouse=True)

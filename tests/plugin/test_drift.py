@@ -157,3 +157,11 @@ def test_a_model_that_is_not_there_is_one_sentence(pytester: pytest.Pytester) ->
     result = pytester.runpytest()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["gate_model: model.id = './no-such-folder' is not there*"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_tokens": 0}, {"n_requests": 0}, {"batch": 0}, {"min_accepted": -1}]
+)
+def test_options_that_would_compare_nothing_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))} = .*at least"):
+        Options(**wrong)  # type: ignore[arg-type]
