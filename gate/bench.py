@@ -17,21 +17,21 @@ import msgspec
 from gate.collect import fix_batches, open_store, step_rows
 from gate.config import Project
 from gate.criteria import Rules, decide, judge_all
-from gate.decision import error_decision, open_decision
+from gate.decision import open_decision
 from gate.decoders.base import load_object
 from gate.defaults import GAIN_MEASURES
-from gate.errors import GateError, RunError, UsageError
+from gate.errors import RunError, UsageError
 from gate.export.validity import explain_expiry
 from gate.gain import collect_profile, measure_gain
 from gate.gain_words import note_gain
-from gate.pipeline import Now, publish
+from gate.pipeline import Now, reach_decision
 from gate.plan import ARMS, Plan, make_plan
 from gate.progress import Progress
 from gate.provenance import describe_machine, hash_json
 from gate.reasons import summarise
 from gate.records import Comparison, Criterion, Decision, Verdict
 from gate.routing_file import write_routing
-from gate.store import RunStore, StoredPlan, point_latest, read_decision, unfinished_decision
+from gate.store import RunStore, StoredPlan, read_decision
 from gate.surface import describe_surface
 from gate.timing import collect_timing
 
@@ -53,33 +53,14 @@ def bench(project: Project, out: Path, progress: Progress, now: Now) -> Decision
     store, stored = open_store(plan, out, now)
     with store.lock():
         opening = open_decision(plan, store, stored, surface)
-        store.write("decision.json", unfinished_decision(opening))
-        point_latest(store.folder.parent, store.run_id)
-        return _run_locked(plan, store, stored, opening, progress, now)
+        return reach_decision(
+            store, opening, lambda: _run_in_session(plan, store, stored, opening, progress, now)
+        )
 
 
 def _as_bench(plan: Plan) -> Plan:
     """Give the plan a fingerprint of its own: it resumes no whole run, and none resumes it."""
     return dataclasses.replace(plan, fingerprint=hash_json([plan.fingerprint, "bench"]))
-
-
-def _run_locked(
-    plan: Plan,
-    store: RunStore,
-    stored: StoredPlan,
-    opening: Decision,
-    progress: Progress,
-    now: Now,
-) -> Decision:
-    """Run to the decision: from here on nothing is raised."""
-    try:
-        decision = _run_in_session(plan, store, stored, opening, progress, now)
-    except GateError as error:
-        decision = error_decision(opening, str(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a run that broke is a decision too
-        decision = error_decision(opening, f"the run broke: {type(error).__name__}: {error}")
-    publish(store, decision)
-    return decision
 
 
 def _run_in_session(

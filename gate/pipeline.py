@@ -72,17 +72,17 @@ def run(project: Project, out: Path, progress: Progress, now: Now) -> Decision:
     store, stored = open_store(plan, out, now)
     with store.lock():
         opening = open_decision(plan, store, stored, surface)
-        return _run_locked(plan, store, stored, opening, progress)
+        return reach_decision(
+            store, opening, lambda: _run_planned(plan, store, stored, opening, progress)
+        )
 
 
-def _run_locked(
-    plan: Plan, store: RunStore, stored: StoredPlan, opening: Decision, progress: Progress
-) -> Decision:
-    """Run a plan to its decision: from here on nothing is raised."""
+def reach_decision(store: RunStore, opening: Decision, work: Callable[[], Decision]) -> Decision:
+    """Do a run's work to its decision and publish that: from here on nothing is raised."""
     store.write("decision.json", unfinished_decision(opening))
     point_latest(store.folder.parent, store.run_id)
     try:
-        decision = _run_planned(plan, store, stored, opening, progress)
+        decision = work()
     except GateError as error:
         decision = error_decision(opening, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a run that broke is a decision too

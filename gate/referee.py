@@ -20,7 +20,7 @@ from transformers import DynamicCache
 
 from gate.grammar import GrammarError
 from gate.models import cache_argument
-from gate.records import Generation, Request, TokenScores, prompt_ids
+from gate.records import Generation, Request, TokenScores, needs_processing, prompt_ids
 from gate.referee_law import (
     N_RANKED,
     PITS,
@@ -28,7 +28,6 @@ from gate.referee_law import (
     end_regret,
     grammar_masks,
     judge_token,
-    needs_processing,
     rank_tokens,
 )
 

@@ -67,21 +67,6 @@ class TokenEvidence:
     pit_by_token: float
 
 
-def needs_processing(request: Request) -> bool:
-    """Whether anything but the raw argmax decides tokens of this request."""
-    s = request.sampling
-    return bool(
-        s.temperature
-        or s.repetition_penalty != 1.0
-        or s.presence_penalty
-        or s.frequency_penalty
-        or s.bad_words
-        or s.logit_bias
-        or request.min_tokens
-        or request.response_format
-    )
-
-
 def penalised_scores(
     raw: torch.Tensor,
     request: Request,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gate.decoders.endpoint_body import COMPLETIONS
-from gate.records import Generation, Request, TokenScores
+from gate.records import Generation, Request, TokenScores, needs_processing
 
 N_TOP = 2  # the best token and the next: regret and gap
 ROUNDING = 1e-3  # nats by which a rounded log-probability may lie above 0
@@ -43,7 +43,7 @@ class ServerEvidence:
     ) -> Iterator[TokenScores]:
         """Yield the scores of the outputs that can be scored; the others are counted."""
         for request, generation in zip(requests, generations, strict=True):
-            if generation.finish == "error" or not is_plain(request):
+            if generation.finish == "error" or needs_processing(request):
                 continue
             try:
                 yield self._score_one(request, generation)
@@ -91,21 +91,6 @@ class ServerEvidence:
             msg = f"the server refuses to score ({outcome.error})"
             raise ValueError(msg)
         return outcome.value
-
-
-def is_plain(request: Request) -> bool:
-    """Whether the raw argmax decides every token of a request."""
-    s = request.sampling
-    return not (
-        s.temperature
-        or s.repetition_penalty != 1.0
-        or s.presence_penalty
-        or s.frequency_penalty
-        or s.bad_words
-        or s.logit_bias
-        or request.min_tokens
-        or request.response_format
-    )
 
 
 def read_table(table: Mapping[str, Any]) -> dict[int, float]:

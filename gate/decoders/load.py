@@ -22,6 +22,8 @@ Clock = Callable[[], float]
 Collect = Callable[[Any, Sequence[Request]], list[Generation]]
 """Decodes one batch: one generation per request, in order."""
 MOST_THREADS = 256
+WARM_UP = ("Say hello.", "Count from one to five.")
+WARM_UP_TOKENS = 8
 
 
 class Load(Record, frozen=True, kw_only=True):
@@ -29,6 +31,20 @@ class Load(Record, frozen=True, kw_only=True):
 
     concurrency: int = 1
     arrival_rate_per_s: float | None = None
+
+
+def make_warm_ups() -> list[Request]:
+    """Return prompts from outside the evalset, so that no block pays for a first time."""
+    return [
+        Request(
+            id=f"warm-up-{n}",
+            task="warm-up",
+            request_class="warm-up",
+            prompt=({"role": "user", "content": text},),
+            max_tokens=WARM_UP_TOKENS,
+        )
+        for n, text in enumerate(WARM_UP)
+    ]
 
 
 def serve(

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from gate.records import BandProbe, Generation, NoiseBound, Request, TokenScores
+from gate.records import (
+    BandProbe,
+    Generation,
+    NoiseBound,
+    Request,
+    TokenScores,
+    needs_processing,
+)
 from gate.referee import Referee
-from gate.referee_law import needs_processing
 
 BAND = 3.0
 """The band probed, in noise bounds."""

@@ -21,7 +21,7 @@ from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
 from gate.decoders.evidence_server import ServerEvidence
 from gate.decoders.late import LateScorer, LateScores, Outputs, gather, score_late
-from gate.decoders.load import Load, serve
+from gate.decoders.load import Load, make_warm_ups, serve
 from gate.decoders.repeats import add_drafts, rename
 from gate.decoders.requests_plain import plan_plain_conformance
 from gate.decoders.server import Servers
@@ -38,8 +38,6 @@ from gate.records import (
 )
 from gate.store import BatchResult, RunStore, key_text, write_atomically
 
-WARM_UP = ("Say hello.", "Count from one to five.")
-WARM_UP_TOKENS = 8
 UNSENT = "unsent.json"
 LATE = "evidence.json"
 SCORING = ("prompt scoring", "token ids", "tokenizer")
@@ -265,14 +263,7 @@ class RemoteSession:
         """Send prompts from outside the evalset, so that no block pays for a first time."""
         if hasattr(decoder, "replay_batch"):
             return  # nothing runs
-        for n, text in enumerate(WARM_UP):
-            request = Request(
-                id=f"warm-up-{n}",
-                task="warm-up",
-                request_class="warm-up",
-                prompt=({"role": "user", "content": text},),
-                max_tokens=WARM_UP_TOKENS,
-            )
+        for request in make_warm_ups():
             list(decoder.generate([request]))
 
     def control_memory(self, requests: Sequence[Request]) -> MemoryControl | None:

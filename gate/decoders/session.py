@@ -20,7 +20,7 @@ from gate.conformance import Row, plan_conformance
 from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
-from gate.decoders.load import Load, serve
+from gate.decoders.load import Load, make_warm_ups, serve
 from gate.decoders.memory import check_room, fit_batch
 from gate.decoders.probing import probe_band
 from gate.decoders.routed import list_specs
@@ -40,9 +40,6 @@ from gate.models import (
 from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
-
-WARM_UP = ("Say hello.", "Count from one to five.")
-WARM_UP_TOKENS = 8
 
 
 def resolve(
@@ -299,14 +296,7 @@ class Session:
 
     def warm_up(self, decoder: Decoder) -> None:
         """Run prompts from outside the evalset, so that no block pays for a first time."""
-        for n, text in enumerate(WARM_UP):
-            request = Request(
-                id=f"warm-up-{n}",
-                task="warm-up",
-                request_class="warm-up",
-                prompt=({"role": "user", "content": text},),
-                max_tokens=WARM_UP_TOKENS,
-            )
+        for request in make_warm_ups():
             list(decoder.generate([self.tokenise(request)]))
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:

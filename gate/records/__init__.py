@@ -38,7 +38,7 @@ from gate.records.judgement import (
     Verdict,
     Waiver,
 )
-from gate.records.requests import Request, Sampling, prompt_ids
+from gate.records.requests import Request, Sampling, needs_processing, prompt_ids
 from gate.records.runs import (
     AcceptanceReference,
     BandProbe,
@@ -84,5 +84,6 @@ __all__ = [
     "Usage",
     "Verdict",
     "Waiver",
+    "needs_processing",
     "prompt_ids",
 ]

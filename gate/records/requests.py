@@ -52,3 +52,18 @@ class Request(Record, frozen=True, kw_only=True):
 def prompt_ids(request: Request) -> tuple[int, ...]:
     """Return the token ids of a tokenised prompt; text and messages have none."""
     return tuple(i for i in request.prompt if isinstance(i, int))
+
+
+def needs_processing(request: Request) -> bool:
+    """Whether anything but the raw argmax decides tokens of this request."""
+    s = request.sampling
+    return bool(
+        s.temperature
+        or s.repetition_penalty != 1.0
+        or s.presence_penalty
+        or s.frequency_penalty
+        or s.bad_words
+        or s.logit_bias
+        or request.min_tokens
+        or request.response_format
+    )

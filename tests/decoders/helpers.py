@@ -209,3 +209,12 @@ def build_cycling(toy: LoadedModel) -> LoadedModel:
             dim=-1, keepdim=True
         )
     return wrap_model(model, toy.tokenizer, "cycling")
+
+
+def greedy_requests(n: int, max_tokens: int = 40) -> list[Request]:
+    """Prompts of different lengths."""
+    rng = random.Random(8)
+    return [
+        make_request(f"g{i}", draw_prompt(rng, rng.randrange(1, 30)), max_tokens=max_tokens)
+        for i in range(n)
+    ]

@@ -24,19 +24,11 @@ from tests.decoders.helpers import (
     draw_prompt,
     draw_request,
     emitted,
+    greedy_requests,
     make_request,
 )
 
 SHAPES = [(1, 2, 1), (1, 4, 3), (3, 2, 2), (5, 4, 5), (4, 3, 7), (8, 5, 4)]
-
-
-def greedy_requests(n: int, max_tokens: int = 40) -> list[Request]:
-    """Prompts of different lengths."""
-    rng = random.Random(8)
-    return [
-        make_request(f"g{i}", draw_prompt(rng, rng.randrange(1, 30)), max_tokens=max_tokens)
-        for i in range(n)
-    ]
 
 
 def count_accepted(generation: Generation) -> int:

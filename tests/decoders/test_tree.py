@@ -21,7 +21,7 @@ from gate.decoders.tops import find_best, find_tops
 from gate.decoders.tree_drafter import TreeDrafter
 from gate.errors import UsageError
 from gate.models import LoadedModel
-from gate.records import Generation, Request, Sampling, Step
+from gate.records import Generation, Sampling, Step
 from tests.decoders.helpers import (
     TINY,
     assert_same_outputs,
@@ -29,9 +29,9 @@ from tests.decoders.helpers import (
     build_tiny,
     decode_ahead,
     decode_plainly,
-    draw_prompt,
     draw_request,
     emitted,
+    greedy_requests,
     make_request,
 )
 
@@ -47,15 +47,6 @@ def steps_of(generation: Generation) -> Sequence[Step]:
 def counts(generation: Generation) -> list[tuple[int, int, int]]:
     """What each step ran and committed, without its time."""
     return [(s.n_rows, s.n_accepted, s.n_emitted) for s in steps_of(generation)]
-
-
-def greedy_requests(n: int, max_tokens: int = 40) -> list[Request]:
-    """Prompts of different lengths."""
-    rng = random.Random(8)
-    return [
-        make_request(f"g{i}", draw_prompt(rng, rng.randrange(1, 30)), max_tokens=max_tokens)
-        for i in range(n)
-    ]
 
 
 # ------------------------------------------------------------------ equality
