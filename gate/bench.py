@@ -81,7 +81,7 @@ def _run_in_session(
         n_rows = step_rows(plan.specs["candidate"])
         profile = collect_profile(plan, store, stored, session, n_rows, progress)
         comparisons = measure_gain(plan, timing, stored.sweep_limits, profile)
-        write_routing(plan.project, comparisons, store.folder)
+        routed = write_routing(plan.project, comparisons, store.folder)
         if not session.is_unchanged:
             msg = "a decoder changed the model's weights in memory; nothing timed can be trusted"
             raise RunError(msg)
@@ -90,7 +90,9 @@ def _run_in_session(
         session.close()
     provenance = {arm: {**shared, "decoder": msgspec.to_builtins(plan.specs[arm])} for arm in ARMS}
     opening = msgspec.structs.replace(opening, provenance=provenance)
-    return join(plan, opening, comparisons, _find_content(plan, opening, store, now))
+    decision = join(plan, opening, comparisons, _find_content(plan, opening, store, now))
+    notes = (*decision.notes, routed) if routed else decision.notes
+    return msgspec.structs.replace(decision, notes=notes)
 
 
 def join(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gate.records import Comparison, Criterion
 
 N_NAMED = 6
+NOT_FREE = 1.1  # plain steps that the widest step costs
 
 
 def explain_seconds(_: Criterion, comparison: Comparison) -> str:
@@ -29,16 +30,40 @@ def explain_steps(detail: Mapping[str, object]) -> str:
     tokens, cost = detail.get("tokens_per_step"), detail.get("step_cost_ratio")
     if not (isinstance(tokens, float) and isinstance(cost, list) and isinstance(cost[0], float)):
         return ""
-    points = detail.get("break_even")
-    needed = points.get("tokens_per_step") if isinstance(points, Mapping) else None
-    even = (
-        f"; it would break even at {needed:.2f} tokens per step"
-        if isinstance(needed, float)
-        else ""
-    )
     rows = detail.get("rows_per_step")
     width = f" of {rows:.0f} rows" if isinstance(rows, float) else ""
-    return f"a step{width} costs {cost[0]:.2f} plain steps and brings {tokens:.2f} tokens{even}"
+    sentence = f"a step{width} costs {cost[0]:.2f} plain steps and brings {tokens:.2f} tokens"
+    return f"{sentence}{_explain_break_even(detail)}"
+
+
+def _explain_break_even(detail: Mapping[str, object]) -> str:
+    points, now = detail.get("break_even"), detail.get("accepted_per_draft")
+    needed = points.get("tokens_per_step") if isinstance(points, Mapping) else None
+    if not isinstance(points, Mapping) or not isinstance(needed, float):
+        return ""
+    sentence = f"; it would break even at {needed:.2f} tokens per step"
+    if not isinstance(now, float):
+        return sentence
+    share = points.get("accepted_per_draft")
+    if not isinstance(share, float):
+        return f"{sentence}, more than with all of its drafts accepted ({now:.1%} were)"
+    return f"{sentence}, with {share:.1%} of its drafts accepted ({now:.1%} were)"
+
+
+def explain_curve(profile: Comparison) -> str:
+    """Return what steps of more rows cost on this device; empty where that was not measured."""
+    curve = profile.detail.get("curve")
+    points = [one for one in curve if isinstance(one, list)] if isinstance(curve, list) else []
+    costs = {one[1]: one[3] for one in points if one[0] == 1 and one[1] > 1}
+    if not costs or max(costs.values()) < NOT_FREE:
+        return ""
+    rows, prices = _list(f"{n}" for n in costs), _list(f"{one:.2f}" for one in costs.values())
+    return f"rows are not free here: steps of {rows} rows cost {prices} plain steps"
+
+
+def _list(words: Iterable[str]) -> str:
+    found = list(words)
+    return " and ".join([", ".join(found[:-1]), found[-1]] if found[1:] else found)
 
 
 def explain_cost(_: Criterion, comparison: Comparison) -> str:
@@ -66,6 +91,8 @@ def note_gain(comparisons: Sequence[Comparison]) -> list[str]:
         low = whole.difference.interval[0] if whole.difference else None
         if why and low is not None and low > 1.0:  # proven, not a point that leans that way
             notes.append(f"the candidate costs more here: {why}")
+            curve = explain_curve(found["profile", "all"]) if ("profile", "all") in found else ""
+            notes += [curve] if curve else []
     routing = found.get(("routing", "all"))
     if routing is not None and routing.difference is not None:
         notes.append(explain_routing(routing))

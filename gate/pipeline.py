@@ -126,8 +126,9 @@ def _run_in_session(
     machine = identify_machine(provenance["baseline"])
     comparisons += compare_baseline_time(plan.approved, machine, times)
     decision = judge(plan, opening, comparisons, collected)
-    write_routing(plan.project, comparisons, store.folder)
-    return msgspec.structs.replace(decision, forks=forks)
+    routed = write_routing(plan.project, comparisons, store.folder)
+    notes = (*decision.notes, routed) if routed else decision.notes
+    return msgspec.structs.replace(decision, forks=forks, notes=notes)
 
 
 def measure(plan: Plan, paired: Paired, collected: Collected, scores: Scores) -> list[Comparison]:

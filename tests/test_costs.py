@@ -147,8 +147,9 @@ def test_the_routed_file_is_the_same_gate_with_only_the_paying_classes_routed(
     tmp_path: Path, comparisons: list[Comparison]
 ) -> None:
     run = write_project(tmp_path)
-    path = write_routing(load_project(tmp_path / "gate.toml"), comparisons, run)
-    assert path == run / "routed.toml"
+    said = write_routing(load_project(tmp_path / "gate.toml"), comparisons, run)
+    assert "routed.toml" in said
+    path = run / "routed.toml"
     routed, own = load_project(path), load_project(tmp_path / "gate.toml")
     assert routed.folder == own.folder == tmp_path.resolve()
     assert routed.config.candidate == {
@@ -162,19 +163,29 @@ def test_the_routed_file_is_the_same_gate_with_only_the_paying_classes_routed(
     assert msgspec.structs.replace(routed.config, **same) == own.config
 
 
-def test_nothing_is_written_where_nothing_or_everything_pays_or_servers_run(
+def test_nothing_is_written_where_nothing_or_everything_pays(
     tmp_path: Path, comparisons: list[Comparison]
 ) -> None:
     run = write_project(tmp_path)
     project = load_project(tmp_path / "gate.toml")
     routing = next(one for one in comparisons if one.measure == "routing")
     for detail in ({"chosen": [], "kept": {"a": "x"}}, {"chosen": ["a"], "kept": {}}):
-        assert (
-            write_routing(project, [msgspec.structs.replace(routing, detail=detail)], run) is None
-        )
-    write_project_text = GATE.replace('kind = "autoregressive"', 'kind = "endpoint"')
-    (tmp_path / "gate.toml").write_text(write_project_text)
-    assert write_routing(load_project(tmp_path / "gate.toml"), comparisons, run) is None
+        said = write_routing(project, [msgspec.structs.replace(routing, detail=detail)], run)
+        assert said == ""
+    assert not (run / "routed.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"), [("endpoint", "in front of servers"), ("replay", "stored run")]
+)
+def test_where_no_route_can_lead_the_run_says_why_and_what_to_do(
+    tmp_path: Path, comparisons: list[Comparison], kind: str, instead: str
+) -> None:
+    run = write_project(tmp_path, GATE.replace('kind = "autoregressive"', f'kind = "{kind}"'))
+    said = write_routing(load_project(tmp_path / "gate.toml"), comparisons, run)
+    assert said.startswith("no routed.toml was written: ")
+    assert instead in said
+    assert not (run / "routed.toml").exists()
 
 
 def test_a_folder_outside_the_project_is_refused(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ wider steps costs. Every function returns None where no value breaks even.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from gate.records import Record
 
+Pays = Literal["from", "up to", "always", "never"]
+"""At which response lengths the change pays, seen from the break-even length."""
 BISECTIONS = 60
 
 
@@ -47,6 +50,25 @@ def find_length(costs: StepCosts) -> float | None:
         return None
     length = costs.extra_s / saving
     return length if length > 0.0 else None
+
+
+def name_lengths(costs: StepCosts) -> Pays:
+    """Return on which side of :func:`find_length` the change pays."""
+    saving = costs.step_s - candidate_token_s(costs)
+    if find_length(costs) is not None:
+        return "from" if saving > 0.0 else "up to"
+    return "always" if saving > 0.0 or (saving == 0.0 and costs.extra_s < 0.0) else "never"
+
+
+def find_draft_share(tokens_per_step: float, drafts_per_step: float) -> float | None:
+    """Return the share of drafts accepted that brings so many tokens per step; None: above all.
+
+    (tau - 1) / drafts: a step brings one token of its own and every draft that it accepts.
+    """
+    if not drafts_per_step > 0.0:
+        return None
+    share = max(0.0, tokens_per_step - 1.0) / drafts_per_step
+    return share if share <= 1.0 else None
 
 
 def find_tokens_per_step(costs: StepCosts, n_tokens: float) -> float | None:

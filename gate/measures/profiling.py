@@ -158,6 +158,13 @@ def list_curve(profile: Profile) -> list[list[float]]:
     ]
 
 
+def find_headroom(profile: Profile) -> int | None:
+    """Return the tokens of cache that the free memory holds, over all requests together."""
+    if profile.free_bytes is None or profile.cache_bytes_per_token < 1:
+        return None
+    return profile.free_bytes // profile.cache_bytes_per_token
+
+
 def _describe(profile: Profile) -> dict[str, object]:
     return {
         "device": profile.device,
@@ -167,6 +174,7 @@ def _describe(profile: Profile) -> dict[str, object]:
         "weight_bytes": profile.weight_bytes,
         "cache_bytes_per_token": profile.cache_bytes_per_token,
         "free_bytes": profile.free_bytes,
+        "cache_headroom_tokens": find_headroom(profile),
         "prefill_s": profile.prefill.wall_s,
         "prefill_tokens": profile.prefill.rows,
         "prefill_matmul_share": profile.prefill.matmul_share,
@@ -211,12 +219,6 @@ def judge_class(seconds: Comparison) -> Comparison:
         note=f"{answer}: {why}",
         detail={"answer": answer, "tokens_per_step": tokens, "step_cost_ratio": cost},
     )
-
-
-def _rate(gain: float) -> str:
-    if gain >= STRONG:
-        return "strong"
-    return "neutral" if gain > NO_CANDIDATE else "no candidate"
 
 
 def _read_steps(detail: Mapping[str, object]) -> tuple[float | None, float | None]:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from gate.measures import breakeven
 from gate.measures.bounds import bound_each_side
 from gate.measures.breakeven import StepCosts
-from gate.measures.means import ratio_of_means
+from gate.measures.means import paired_mean_difference, ratio_of_means
 from gate.records import Estimate, Generation, Step
 
 Pair = tuple[Generation, Generation]
@@ -29,13 +30,16 @@ class _Decode(NamedTuple):
     n_drafted: int
     n_accepted: int
     wasted_s: float
+    most_accepted: int
 
 
 def describe_steps(pairs: Sequence[Pair], confidence_level: float) -> dict[str, object]:
     """Return step costs, waste and break-even points of a class; empty where traces lack steps.
 
     pairs: answered by both arms. wasted_share: the candidate's decode time on rows that emitted
-    nothing: rejected drafts, and the rows that make new ones.
+    nothing: rejected drafts, and the rows that make new ones. break_even: by tokens per step, by
+    the share of drafts accepted, and by response length (``lengths``: on which side of it the
+    change pays).
     """
     read = [(_read(before), _read(after)) for before, after in pairs]
     known = [(x, y) for x, y in read if x is not None and y is not None]
@@ -56,34 +60,47 @@ def describe_steps(pairs: Sequence[Pair], confidence_level: float) -> dict[str, 
     drafted = _sum(after, "n_drafted")
     if drafted:
         found["accepted_per_draft"] = _sum(after, "n_accepted") / drafted
+        found["most_accepted"] = max(one.most_accepted for one in after)
     costs = StepCosts(
         step_s=_sum(before, "wall_s") / _sum(before, "n_emitted"),
         candidate_step_s=wall / _sum(after, "n_steps"),
         tokens_per_step=_sum(after, "n_emitted") / _sum(after, "n_steps"),
-        extra_s=_mean(after, "prefill_s") - _mean(before, "prefill_s"),
+        extra_s=_find_extra(before, after, confidence_level),
     )
-    step_ratio = _compare_steps(before, after, confidence_level)
-    return found | _describe_break_even(costs, _mean(after, "n_emitted"), step_ratio)
-
-
-def _describe_break_even(
-    costs: StepCosts, n_tokens: float, step_ratio: Estimate
-) -> dict[str, object]:
-    low, high = step_ratio.interval
-    return {
+    low, high = (step_ratio := _compare_steps(before, after, confidence_level)).interval
+    return found | {
         "step_cost_ratio": [step_ratio.statistic, low, high],
         "tokens_per_step": costs.tokens_per_step,
-        "costs": {
-            "step_s": costs.step_s,
-            "candidate_step_s": costs.candidate_step_s,
-            "tokens_per_step": costs.tokens_per_step,
-            "extra_s": costs.extra_s,
-        },
-        "break_even": {
-            "tokens_per_step": breakeven.find_tokens_per_step(costs, n_tokens),
-            "length": breakeven.find_length(costs),
-        },
+        "costs": msgspec.to_builtins(costs),
+        "break_even": find_points(
+            costs, _mean(after, "n_emitted"), drafted / _sum(after, "n_steps")
+        ),
     }
+
+
+def find_points(costs: StepCosts, n_tokens: float, drafts_per_step: float) -> dict[str, object]:
+    """Return where a class breaks even: by tokens per step, drafts accepted, response length."""
+    tokens = breakeven.find_tokens_per_step(costs, n_tokens)
+    share = None if tokens is None else breakeven.find_draft_share(tokens, drafts_per_step)
+    return {
+        "tokens_per_step": tokens,
+        "accepted_per_draft": share,
+        "length": breakeven.find_length(costs),
+        "lengths": breakeven.name_lengths(costs),
+    }
+
+
+def _find_extra(
+    before: Sequence[_Decode], after: Sequence[_Decode], confidence_level: float
+) -> float:
+    """What the candidate pays once per request more: 0 unless the interval says that it does.
+
+    A length that breaks even by the noise of two prefills would be read as one.
+    """
+    extra = np.array([y.prefill_s - x.prefill_s for x, y in zip(before, after, strict=True)])
+    low, high = paired_mean_difference(extra, confidence_level).interval
+    is_clear = (low is not None and low > 0.0) or (high is not None and high < 0.0)
+    return float(extra.mean()) if is_clear else 0.0
 
 
 def _compare_steps(
@@ -113,6 +130,7 @@ def _read(generation: Generation) -> _Decode | None:
         n_drafted=sum(step.n_drafted for step in later),
         n_accepted=sum(step.n_accepted for step in later),
         wasted_s=math.fsum(step.wall_s * _idle_share(step) for step in later),
+        most_accepted=max(step.n_accepted for step in later),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gate.report.break_even import make_break_even
 from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_number
 from gate.report.page import Table
@@ -25,6 +26,7 @@ def list_earnings(decision: Decision) -> tuple[Table, ...]:
     """Return the tables of the economics section."""
     return (
         make_device_seconds(decision),
+        make_break_even(decision),
         make_money(decision),
         make_routing(decision),
         make_sweep(decision),
@@ -39,7 +41,7 @@ def make_device_seconds(decision: Decision) -> Table:
     found = find_comparisons(decision, "device_seconds")
     whole = next((one for one in found if one.group == "all"), None)
     head = ("Class", "Share of traffic", "Baseline", "Candidate", "Ratio", "Step cost",
-            "Tokens per step", "Breaks even at", "Wasted on rows that emit nothing")  # fmt: skip
+            "Tokens per step", "Wasted on rows that emit nothing")  # fmt: skip
     return Table(
         caption="Device-seconds per request",
         head=head,
@@ -52,7 +54,6 @@ def _write_seconds(one: Comparison) -> tuple[str, ...]:
     detail = one.detail
     cost = read_path(detail, "step_cost_ratio")
     first = cost[0] if isinstance(cost, list | tuple) and cost else None
-    even = read_number(read_path(detail, "break_even") or {}, "tokens_per_step")
     return (
         describe_group(one.group),
         format_number(read_number(detail, "traffic_share"), "share"),
@@ -61,7 +62,6 @@ def _write_seconds(one: Comparison) -> tuple[str, ...]:
         write_difference(one),
         f"{format_number(first)} plain steps" if first is not None else NOT_MEASURED,
         format_number(read_number(detail, "tokens_per_step")),
-        f"{format_number(even)} tokens per step" if even is not None else NOT_MEASURED,
         format_number(read_number(detail, "wasted_share"), "share"),
     )
 
@@ -69,16 +69,9 @@ def _write_seconds(one: Comparison) -> tuple[str, ...]:
 def _write_hidden(whole: Comparison | None) -> str:
     detail = whole.detail if whole else {}
     losing, hidden = (_list_names(detail, key) for key in ("losing_classes", "hidden_by_blend"))
-    mix = read_path(detail, "break_even_mix") or {}
-    now, even = read_number(mix, "share_now"), read_number(mix, "share_to_break_even")
     text = f"Costs more under the candidate, by its whole interval: {losing or 'none'}."
     if hidden:
         text += f" The blend hides it: {hidden}."
-    if now is not None and even is not None:
-        text += (
-            f" The classes that save carry {format_number(now, 'share')} of the traffic; "
-            f"{format_number(even, 'share')} would break even."
-        )
     return text
 
 
@@ -110,11 +103,15 @@ def _write_month(decision: Decision) -> str:
     saving = read_path(month, "saving_usd") if month else None
     if not isinstance(saving, list | tuple):
         return "Set economics.requests_per_month for the month's saving."
-    point, low, high = (format_number(value, "USD") for value in saving)
+    point = read_number({"point": saving[0]}, "point") if saving else None
+    ends = [format_number(value, "USD") for value in saving[1:]]
     volume = format_number(read_number(month, "requests_per_month"))
+    word = "costs" if point is not None and point < 0.0 else "saves"
+    more = " more" if word == "costs" else ""
+    amount = format_number(None if point is None else abs(point), "USD")
     return (
-        f"At {volume} requests a month the change saves {point} net ({low} to {high}); "
-        f"volume that breaks even: {format_number(read_number(month, 'volume_to_break_even'))}."
+        f"At {volume} requests a month the change {word} {amount}{more}, running it included "
+        f"(saving between {' and '.join(ends)})."
     )
 
 
