@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from gate.records import Record
 
@@ -26,13 +27,15 @@ class ServingConfig(Record, frozen=True, kw_only=True):
     """How the timing blocks are served.
 
     concurrency: requests in flight at once (local decoders: requests of a batch).
-    arrival_rate_per_s: an open loop at this fixed rate for the mixed blocks; None: a closed loop.
+    arrival_rate_per_s: an open loop at this rate for the mixed blocks; None: a closed loop.
+    arrivals: evenly spaced, or at random with that rate.
     mixed_requests: requests of each of the two mixed blocks; 0: none. production_batch: top of
     the sweep; 0: no sweep, None: run.batch for a release, else none. profile: None: for a release.
     """
 
     concurrency: int = 1
     arrival_rate_per_s: float | None = None
+    arrivals: Literal["fixed", "poisson"] = "fixed"
     mixed_requests: int = 0
     timeout_s: float | None = None
     production_batch: int | None = None
@@ -57,6 +60,10 @@ class ServingConfig(Record, frozen=True, kw_only=True):
                 (
                     rate is None or self.mixed_requests > 0,
                     "arrival_rate_per_s is set and mixed_requests is 0; set mixed_requests too",
+                ),
+                (
+                    rate is not None or self.arrivals == "fixed",
+                    "arrivals is set and arrival_rate_per_s is not; set the rate too",
                 ),
                 (
                     _is_positive(self.timeout_s),

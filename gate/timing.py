@@ -58,13 +58,15 @@ def collect_timing(
     """Serve all blocks in both arms; finished blocks are read back."""
     serving = plan.project.config.serving
     one = Load(concurrency=serving.concurrency)
-    mixed = Load(concurrency=serving.concurrency, arrival_rate_per_s=serving.arrival_rate_per_s)
     is_local = all(spec.kind not in ELSEWHERE for spec in plan.specs.values())
     size = serving.concurrency if is_local else None
     open_loop = serving.arrival_rate_per_s is not None
     parts = {
         "timing": [(block, one) for block in cross_over(stored.timing, size)],
-        "mixed": [(b, mixed) for b in cross_over(stored.mixed, None if open_loop else size)],
+        "mixed": [
+            (block, _make_mixed_load(plan, n))
+            for n, block in enumerate(cross_over(stored.mixed, None if open_loop else size))
+        ],
         SWEEP: [(wave, Load(concurrency=len(wave))) for wave in stored.sweep],
     }
     found: dict[str, list[TimingBlock]] = {}
@@ -82,6 +84,17 @@ def collect_timing(
                 advance(2 * len(block))
     blocks = {name: tuple(part) for name, part in found.items()}
     return Timing(blocks=blocks["timing"], mixed=blocks["mixed"], sweep=blocks[SWEEP])
+
+
+def _make_mixed_load(plan: Plan, n: int) -> Load:
+    """Return the load of the n-th mixed block: arrivals of its own, the same in both arms."""
+    serving = plan.project.config.serving
+    return Load(
+        concurrency=serving.concurrency,
+        arrival_rate_per_s=serving.arrival_rate_per_s,
+        arrivals=serving.arrivals,
+        seed=(plan.project.config.seed, n),
+    )
 
 
 def cross_over(

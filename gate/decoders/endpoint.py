@@ -59,6 +59,20 @@ class EndpointDecoder:
         for request, outcome in zip(requests, outcomes, strict=True):
             yield _make_generation(request, outcome)
 
+    def generate_at(
+        self, requests: Sequence[Request], arrivals_s: Sequence[float]
+    ) -> Iterator[tuple[Generation, float, float]]:
+        """Send each request at its time; yields what came, and when it began and ended, seconds.
+
+        Nothing waits for an earlier answer: an open loop.
+        """
+        self._activate()
+        calls = [self._prepare(request) for request in requests]
+        base = self._server.base_url
+        served = self._client.run(lambda: self._client.call_at(base, calls, arrivals_s))
+        for request, one in zip(requests, served, strict=True):
+            yield _make_generation(request, one.outcome), one.started_s, one.ended_s
+
     def _prepare(self, request: Request) -> tuple[Call, Reader]:
         options, identity = self._options, self.identity
         body = make_body(request, options, self.profile, identity.model, self._texts)

@@ -34,6 +34,7 @@ ERROR_BYTES = 4096
 MESSAGE_LENGTH = 300
 LONGEST_WAIT_S = 60.0
 OK = 200
+MOST_IN_FLIGHT = 256  # of an open loop; beyond it requests wait here, and their waiting counts
 DRAIN_S = 0.5
 DRAIN_BYTES = 1024
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -66,6 +67,14 @@ class Outcome(NamedTuple):
     value: object
     error: str | None
     retries: tuple[str, ...]
+
+
+class Timed(NamedTuple):
+    """A call that was sent at its own time. started_s, ended_s: since the first was due."""
+
+    outcome: Outcome
+    started_s: float
+    ended_s: float
 
 
 Reader = Callable[["Body"], Awaitable[object]]
@@ -154,9 +163,8 @@ class Client:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            options = self._options
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=options.concurrency),
+                connector=aiohttp.TCPConnector(limit=0),  # call_each and call_at bound it
                 headers=HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -171,6 +179,24 @@ class Client:
                 return await self.call(base, call, read)
 
         return list(await asyncio.gather(*(make(*one) for one in calls)))
+
+    async def call_at(
+        self, base: str, calls: Sequence[tuple[Call, Reader]], due_s: Sequence[float]
+    ) -> list[Timed]:
+        """Make each call when it is due, whether or not the ones before it were answered."""
+        places = asyncio.Semaphore(MOST_IN_FLIGHT)
+        began = time.perf_counter()
+
+        async def make(call: Call, read: Reader, due: float) -> Timed:
+            await asyncio.sleep(due - (time.perf_counter() - began))
+            async with places:
+                started = time.perf_counter() - began
+                outcome = await self.call(base, call, read)
+                return Timed(outcome, started, time.perf_counter() - began)
+
+        return list(
+            await asyncio.gather(*(make(*one, due) for one, due in zip(calls, due_s, strict=True)))
+        )
 
     async def call(self, base: str, call: Call, read: Reader) -> Outcome:
         """Make a call, again where that may help. Never raises for what a server does."""

@@ -1,9 +1,13 @@
-"""Sending requests as users do, on the gate's own clock: a closed loop, or a fixed arrival rate.
+"""Sending requests as users do, on the gate's own clock: a closed loop, or arrivals at a rate.
 
 A decoder that serves one batch at a time gets batches: in a closed loop of ``concurrency``
 requests, in an open loop of all that arrived while the batch before them ran, so that waiting
-counts. A server gets such a batch side by side over as many connections. A decoder whose
-``generate`` serves callers side by side (``is_concurrent``) gets each request on a thread.
+counts. A decoder whose ``generate`` serves callers side by side (``is_concurrent``) gets each
+request on a thread. A server gets a batch side by side over as many connections; in an open loop
+its client (``generate_at``) sends each request when it arrives, however many are still unanswered.
+
+Latency counts from the arrival that was planned, never from a sending that came late: a server that
+stalls cannot hide by slowing the load down ("coordinated omission", Tene 2013).
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from gate.decoders.base import OWN_ENGINE
 from gate.records import Generation, Record, Request, Trace
 
+Arrivals = Literal["fixed", "poisson"]
 Clock = Callable[[], float]
 Collect = Callable[[Any, Sequence[Request]], list[Generation]]
 """Decodes one batch: one generation per request, in order."""
@@ -27,10 +33,16 @@ WARM_UP_TOKENS = 8
 
 
 class Load(Record, frozen=True, kw_only=True):
-    """How requests are sent. arrival_rate_per_s: an open loop; None: a closed one."""
+    """How requests are sent. arrival_rate_per_s: an open loop; None: a closed one.
+
+    arrivals: evenly spaced, or at random with that rate (Poisson), drawn from ``seed``: the same
+    for both arms.
+    """
 
     concurrency: int = 1
     arrival_rate_per_s: float | None = None
+    arrivals: Arrivals = "fixed"
+    seed: tuple[int, ...] = (0,)
 
 
 def make_warm_ups() -> list[Request]:
@@ -60,14 +72,55 @@ def serve(
     In a trace, total_s and ttft_s count from the request's arrival (waiting included), sent_s is
     when that was.
     """
+    arrivals = list_arrivals(len(requests), load)
     began = clock()
-    rate = load.arrival_rate_per_s
-    arrivals = [n / rate if rate else None for n in range(len(requests))]
-    if getattr(decoder, "is_concurrent", False):
+    if load.arrival_rate_per_s is not None and hasattr(decoder, "generate_at"):
+        found = _serve_arrivals(decoder, requests, [at or 0.0 for at in arrivals])
+    elif getattr(decoder, "is_concurrent", False):
         found = _serve_threads(collect, decoder, requests, arrivals, load, began, clock, sleep)
     else:
         found = _serve_batches(collect, decoder, requests, arrivals, load, began, clock, sleep)
     return found, clock() - began
+
+
+def list_arrivals(n: int, load: Load) -> list[float | None]:
+    """Return when each request arrives, seconds from the start; None in a closed loop."""
+    rate = load.arrival_rate_per_s
+    if rate is None:
+        return [None] * n
+    if load.arrivals == "fixed":
+        return [k / rate for k in range(n)]
+    gaps = np.random.default_rng(load.seed).exponential(1.0 / rate, n)
+    return [float(at) for at in np.cumsum(gaps)]
+
+
+def _serve_arrivals(
+    decoder: Any, requests: Sequence[Request], arrivals: Sequence[float]
+) -> list[Generation]:
+    """Let the decoder's client send each request at its arrival."""
+    served = decoder.generate_at(requests, arrivals)
+    return [
+        _stamp_arrival(generation, started, ended, at)
+        for (generation, started, ended), at in zip(served, arrivals, strict=True)
+    ]
+
+
+def _stamp_arrival(
+    generation: Generation, started_s: float, ended_s: float, arrival_s: float
+) -> Generation:
+    """Count a request's times from its arrival: waiting, sending late and retries included."""
+    trace = generation.trace or Trace()
+    total = ended_s - arrival_s
+    own, first = trace.total_s, trace.ttft_s
+    is_told = own is not None and first is not None and 0.0 < first <= own <= total
+    timed = msgspec.structs.replace(
+        trace,
+        sent_s=arrival_s,
+        queued_s=max(0.0, started_s - arrival_s),
+        total_s=total,
+        ttft_s=total - (own - first) if is_told and own is not None and first is not None else None,
+    )
+    return msgspec.structs.replace(generation, trace=timed)
 
 
 def _serve_batches(
