@@ -35,6 +35,9 @@ exit codes of 'gate run': 0 PASS, 3 FAIL, 4 INCONCLUSIVE, 5 ERROR; 2 bad usage o
 The decision is in reports/latest/decision.json, the page in reports/latest/report.html.
 """
 
+WITHOUT_PROJECT = frozenset({"cost", "check"})
+"""Commands that read what they are given, and no configuration."""
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
@@ -60,6 +63,13 @@ def _add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: st
         description=summary[0].upper() + summary[1:] + ".",
         conflict_handler="resolve",  # a command may mean something else by --out
     )
+    if name not in WITHOUT_PROJECT:
+        _add_common(command)
+    module.add_arguments(command)
+    command.set_defaults(function=module.execute)
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--config",
         type=Path,
@@ -74,8 +84,6 @@ def _add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: st
         metavar="FOLDER",
         help="where runs go (default: reports/ beside the configuration)",
     )
-    module.add_arguments(command)
-    command.set_defaults(function=module.execute)
 
 
 def enter(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gate.errors import UsageError
+from gate.evalset import RESERVED
 from gate.gain_config import EconomicsConfig
 from gate.measures.money import compare_money, describe_mix, describe_month
 from gate.measures.routing import blend, choose_classes, list_losers
@@ -69,6 +70,9 @@ def parse_class(text: str) -> Moments:
             f"--class {text!r}: write NAME=SHARE,BEFORE,AFTER with the share of the traffic and "
             "device-seconds per request above 0, for instance code=0.7,1.9,1.1"
         )
+        raise UsageError(msg)
+    if name in RESERVED:
+        msg = f"--class {text!r}: {name!r} stands for something else here; name the class otherwise"
         raise UsageError(msg)
     share, before, after = numbers
     return Moments(name=name, share=share, n=1, baseline=before, candidate=after)
@@ -152,12 +156,21 @@ def describe(costing: Costing) -> list[str]:
         lines.append(f"breaks even where the classes that save carry {even:.1%} of the traffic")
     saving: Any = costing.month.get("saving_usd")
     if saving:
-        lines.append(f"saves {saving[0]:.4g} USD a month ({_write_ends(saving[1:])})")
+        lines.append(_write_month(saving))
     lines.append(
         f"route {', '.join(costing.routed) or 'nothing'} to the candidate: "
         f"{_write(costing.routed_ratio)} of the baseline's device-seconds"
     )
     return lines
+
+
+def _write_month(saving: Sequence[float | None]) -> str:
+    """A month's saving; a negative one is what the change costs, its ends turned round."""
+    point = saving[0] or 0.0
+    if point >= 0.0:
+        return f"saves {point:.4g} USD a month ({_write_ends(saving[1:])})"
+    ends = [None if end is None else -end for end in (saving[2], saving[1])]
+    return f"costs {-point:.4g} USD more a month ({_write_ends(ends)})"
 
 
 def _write(estimate: Estimate) -> str:

@@ -28,6 +28,8 @@ from gate.records import SCHEMA, Record
 
 BUILTIN = "builtin:"
 BUILTIN_FOLDER = Path(__file__).parent / "evalsets"
+RESERVED = frozenset({"all", "mixed", "default"})
+"""Names of groups, of the blocks at the traffic's shares, and of a route: no request class's."""
 
 
 class RequestClass(Record, frozen=True, kw_only=True):
@@ -158,12 +160,14 @@ def check_spec(path: Path, spec: EvalsetSpec) -> None:
     unknown, idle = sorted(used - set(spec.classes)), sorted(set(spec.classes) - used)
     total = math.fsum(one.traffic_share for one in spec.classes.values())
     without = [name for name, one in spec.classes.items() if not one.traffic_share > 0.0]
+    reserved = sorted(RESERVED & set(spec.classes))
     slashed = [name for name in spec.tasks if "/" in name]
     checks = (
         (spec.schema == SCHEMA, f"schema = {spec.schema}; this version reads schema {SCHEMA}"),
         (bool(spec.tasks), "has no tasks and so no documents; add a [tasks.NAME] table"),
         (not slashed, f"the task name {slashed[:1]} holds a slash; take it out"),
         (not unknown, f"tasks name the class {unknown[:1]} that [classes] lacks; add its traffic"),
+        (not reserved, f"a class is named {reserved[:1]}, which means something else; rename it"),
         (not without, f"the class {without[:1]} has no traffic; give it a share above 0"),
         (not idle, f"the class {idle[:1]} has no task; add one, or drop the class"),
         (

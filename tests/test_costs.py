@@ -16,7 +16,7 @@ from gate.cli import main
 from gate.config import load_project
 from gate.errors import UsageError
 from gate.gain_config import EconomicsConfig
-from gate.gain_words import note_gain
+from gate.gain_words import explain_curve, explain_steps, note_gain
 from gate.measures.economics import compare_economics
 from gate.records import Comparison, Decision, Outcome
 from gate.routing_file import write_routing
@@ -69,6 +69,20 @@ def test_by_hand_the_cost_is_seconds_times_price_and_has_no_interval(tmp_path: P
     assert (found["losing"], found["routed"]) == (["chat"], ["code"])
 
 
+def test_a_change_that_costs_more_is_not_said_to_save(capsys: pytest.CaptureFixture[str]) -> None:
+    worse = ["--class", "code=1,1,2", "--volume", "1000", "--monthly-cost", "9"]
+    assert main(["cost", "--price", "3.6", *worse]) == 0
+    told = capsys.readouterr().out
+    assert "costs 10 USD more a month (no interval)" in told
+    assert "saves" not in told
+
+
+@pytest.mark.parametrize("option", ["--config", "--out"])
+def test_options_that_it_would_not_use_are_refused(option: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["cost", "--price", "1", *BY_HAND, option, "x"])
+
+
 def test_a_decision_is_priced_again_under_other_traffic(
     tmp_path: Path, decision_file: Path
 ) -> None:
@@ -90,6 +104,7 @@ def test_a_decision_is_priced_again_under_other_traffic(
         (["--price", "1", "--class", "code=1,x,2"], "no number"),
         (["--price", "1", "--class", "code=0.5,1,2"], "sum to 0.5"),
         (["--price", "1", "--class", "code=1,-1,2"], "above 0"),
+        (["--price", "1", "--class", "all=1,1,2"], "name the class otherwise"),
         (["--price", "1", *BY_HAND, "--traffic", "code=1"], "give each of"),
         (["--price", "1", *BY_HAND, "--traffic", "code=1,code=1"], "comes twice"),
         (["--price", "1", *BY_HAND, "--volume", "0"], "requests_per_month"),
@@ -200,3 +215,30 @@ def test_the_first_screen_says_what_is_hidden_and_what_to_route(
     notes = note_gain(comparisons)
     assert any("hides a loss" in note and SHORT in note for note in notes)
     assert any(f"route {LONG}" in note for note in notes)
+
+
+def test_why_a_step_costs_what_it_does_names_the_acceptance_that_would_pay() -> None:
+    detail: dict[str, object] = {
+        "tokens_per_step": 1.5,
+        "step_cost_ratio": [2.6, 2.5, 2.7],
+        "rows_per_step": 31.0,
+        "accepted_per_draft": 0.03,
+        "break_even": {"tokens_per_step": 2.6, "accepted_per_draft": 0.11},
+    }
+    assert explain_steps(detail) == (
+        "a step of 31 rows costs 2.60 plain steps and brings 1.50 tokens; it would break even at "
+        "2.60 tokens per step, with 11.0% of its drafts accepted (3.0% were)"
+    )
+    detail["break_even"] = {"tokens_per_step": 2.6, "accepted_per_draft": None}
+    assert "more than with all of its drafts accepted" in explain_steps(detail)
+
+
+def test_rows_are_called_free_or_not_by_the_curve_that_was_measured() -> None:
+    def curve(*costs: float) -> Comparison:
+        points = [[1, 2**k, 0.1, cost, 0.1, 0.1] for k, cost in enumerate(costs)]
+        return Comparison(measure="profile", detail={"curve": points})
+
+    told = explain_curve(curve(1.0, 1.2, 1.9))
+    assert told == "rows are not free here: steps of 2 and 4 rows cost 1.20 and 1.90 plain steps"
+    assert explain_curve(curve(1.0, 1.01, 1.05)) == ""
+    assert explain_curve(Comparison(measure="profile")) == ""

@@ -10,7 +10,7 @@ from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_number
 from gate.report.page import Table
 from gate.report.reading import find_comparisons, read_items, read_number, read_path, read_text
-from gate.report.speed import write_difference
+from gate.report.speed import per_thousand, write_difference
 from gate.report.wording import describe_group
 
 if TYPE_CHECKING:
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
 
 MONEY = ("cost_per_request", "margin_per_request")
 PARTS = ("run_s", "served_s", "failed_s", "unattributed_s", "method")
-SERVED = ("goodput", "serving_errors", "serving_timeouts", "tpot", "chunk_gap", "worst_gap",
+SERVED = ("goodput", "serving_errors", "serving_timeouts", "chunk_gap", "worst_gap",
           "latency", "peak_memory", "entropy")  # fmt: skip
+
+FIGURES = {
+    "copy_bytes_per_s": ("ceiling: bytes copied a second", "bytes"),
+    "matmul_flops_per_s": ("ceiling: operations a second of a matrix product", "operations"),
+    "weight_bytes": ("weights", "bytes"),
+    "cache_bytes_per_token": ("cache of a token", "bytes"),
+    "free_bytes": ("memory that is free", "bytes"),
+    "cache_headroom_tokens": ("cache that the free memory holds", "tokens"),
+    "prefill_s": ("reading a prompt", "s"),
+    "prefill_tokens": ("tokens of that prompt", "tokens"),
+    "prefill_matmul_share": ("share of the matrix ceiling there", "share"),
+}
+"""Figures of the device, as a reader says them, with their units."""
 
 
 def list_earnings(decision: Decision) -> tuple[Table, ...]:
@@ -56,7 +69,7 @@ def _write_seconds(one: Comparison) -> tuple[str, ...]:
     first = cost[0] if isinstance(cost, list | tuple) and cost else None
     return (
         describe_group(one.group),
-        format_number(read_number(detail, "traffic_share"), "share"),
+        format_number(1.0 if one.group == "all" else read_number(detail, "traffic_share"), "share"),
         format_number(one.baseline, "s"),
         format_number(one.candidate, "s"),
         write_difference(one),
@@ -84,7 +97,7 @@ def make_money(decision: Decision) -> Table:
     """Return cost and contribution margin per request, and the month at the stated volume."""
     found = [one for name in MONEY for one in find_comparisons(decision, name)]
     return Table(
-        caption="Money per request",
+        caption="Money per 1,000 requests",
         head=("Figure", "Class", "Baseline", "Candidate", "Change"),
         rows=tuple(_write_money(one) for one in found),
         remark=_write_month(decision) if found else NOT_MEASURED,
@@ -92,9 +105,10 @@ def make_money(decision: Decision) -> Table:
 
 
 def _write_money(one: Comparison) -> tuple[str, ...]:
-    arms = (format_number(value, "USD") for value in (one.baseline, one.candidate))
-    title = describe_measure(one.measure).title
-    return (title, describe_group(one.group), *arms, write_difference(one))
+    shown = per_thousand(one)
+    arms = (format_number(value, "USD") for value in (shown.baseline, shown.candidate))
+    title = describe_measure(one.measure).title.removesuffix(" per request")
+    return (title, describe_group(one.group), *arms, write_difference(shown))
 
 
 def _write_month(decision: Decision) -> str:
@@ -124,13 +138,19 @@ def make_routing(decision: Decision) -> Table:
         names = chosen if isinstance(chosen, list | tuple) else ()
         rows += [(str(name), "candidate", "its interval says that it saves") for name in names]
         rows += [(name, "baseline", str(why)) for name, why in read_items(one.detail, "kept")]
-    remark = f"The routed traffic: {write_difference(found[0])}." if found else NOT_MEASURED
+    remark = _write_routed(found[0]) if found else NOT_MEASURED
     return Table(
         caption="Where to route",
         head=("Class", "Goes to", "Why"),
         rows=tuple(rows),
         remark=remark,
     )
+
+
+def _write_routed(routing: Comparison) -> str:
+    if routing.difference is not None and not read_path(routing.detail, "chosen"):
+        return "Nothing is routed: no class's interval says that it saves."
+    return f"The routed traffic: {write_difference(routing)}."
 
 
 def make_sweep(decision: Decision) -> Table:
@@ -153,11 +173,16 @@ def make_profile(decision: Decision) -> Table:
     rows: list[tuple[str, ...]] = [(describe_group(one.group), one.note or "") for one in found]
     whole = next((one for one in found if one.group == "all"), None)
     figures = read_path(whole.detail, "figures") if whole else None
-    rows += [(f"device: {name}", read_text(figures or {}, name)) for name, _ in _items(figures)]
+    rows += [_write_figure(name, value, figures) for name, value in _items(figures)]
     rows += _list_curve(whole)
     head = ("What", "Found")
     remark = "" if found else NOT_MEASURED
     return Table(caption="What binds", head=head, rows=tuple(rows), remark=remark)
+
+
+def _write_figure(name: str, value: object, figures: object) -> tuple[str, str]:
+    title, unit = FIGURES.get(name, (f"device: {name}", ""))
+    return title, format_number(value, unit) if unit else read_text(figures or {}, name)
 
 
 def _items(value: object) -> Sequence[tuple[str, object]]:
@@ -176,7 +201,7 @@ def _list_curve(whole: Comparison | None) -> list[tuple[str, ...]]:
             f"{format_number(copied, 'share')} of the copy ceiling, "
             f"{format_number(matmul, 'share')} of the matmul ceiling"
         )
-        rows.append((f"step: batch {batch}, {width} rows each", found))
+        rows.append((f"step: batch {batch}, rows of each request: {width}", found))
     return rows
 
 

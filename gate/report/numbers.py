@@ -12,6 +12,8 @@ NOT_MEASURED = "not measured"
 SHARE_UNITS = frozenset({"share", "rate", "fraction", "proportion", "probability", "accuracy", "%"})
 POINT_UNITS = frozenset({"points", "pp", "percentage points"})
 MAX_DIGITS = 12
+LARGE_UNITS = {"bytes": "B", "operations": "FLOP"}
+"""Unit -> what is written behind a prefix."""
 MILLISECOND_S = 1e-3
 FULL_PERCENT = 100
 PLAIN_RATIOS = (0.1, 100.0)  # written with two decimals
@@ -73,7 +75,20 @@ def _format_plain(value: float, unit: str, digits: int) -> str:
         return f"{_round_ratio(value, digits)}×"
     if unit in {"s", "seconds"}:
         return _format_seconds(value, digits)
+    if unit in LARGE_UNITS:
+        return _format_large(value, unit, digits)
     return f"{_round(value, digits)} {unit}".rstrip()
+
+
+def _format_large(value: float, unit: str, digits: int) -> str:
+    """Return a large amount in thousands, millions, and so on: GB, not bytes."""
+    for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if abs(value) >= 1000**power:
+            scaled = value / 1000**power
+            return (
+                f"{_round(round(scaled, max(0, digits - 1)), digits)} {prefix}{LARGE_UNITS[unit]}"
+            )
+    return f"{_round(value, digits)} {unit}"
 
 
 def _format_seconds(value: float, digits: int) -> str:

@@ -252,6 +252,7 @@ class Page:
     guards: tuple[GuardRow, ...]
     earnings: tuple[Table, ...]
     serving: Table
+    percentiles: Table
     serving_charts: tuple[Chart, ...]
     acceptance: Heat
     servers: Table

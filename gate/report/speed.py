@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from gate.measures.money import scale
 from gate.report.judged import is_signed, make_span, read_unit, write_interval
 from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_difference, format_number, format_speedup
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
     from gate.records import Comparison, Decision, Estimate
 
 SERVING = ("tokens_per_second", "ttft", "tpot")
+PERCENTILES = ("time_ratio", "ttft", "tpot", "chunk_gap", "worst_gap")
 COSTS = ("cost_per_request", "device_seconds")  # the first that was measured is shown
+ARMS = ("baseline", "candidate")
+THOUSAND = 1000.0
 _WARNING = "nothing accepted: the claim does not cover this class"
 
 
@@ -53,7 +59,7 @@ def write_gain(decision: Decision) -> str:
     text = format_speedup(whole.difference.statistic)
     speed = f"On the whole mix the candidate was {text} ({_write_speedups(whole.difference)})."
     cost = find_costs(decision).get("all")
-    return f"{speed} A request costs {_write_cost(cost)}." if cost else speed
+    return f"{speed} Cost: {_write_cost(cost)}." if cost else speed
 
 
 def list_idle_classes(decision: Decision) -> tuple[str, ...]:
@@ -76,6 +82,43 @@ def make_serving(decision: Decision) -> Table:
         rows=tuple(_write_serving(one) for one in comparisons),
         remark="" if comparisons else NOT_MEASURED,
     )
+
+
+def make_percentiles(decision: Decision) -> Table:
+    """Return the percentiles of times over requests, those alone that n carries a bound for."""
+    found = [one for measure in PERCENTILES for one in find_comparisons(decision, measure)]
+    rows = [row for one in found for row in _list_percentiles(one)]
+    n = max((one.difference.n for one in found if one.difference), default=0)
+    few = f"{n} timed requests carry no bound for any percentile" if n else NOT_MEASURED
+    return Table(
+        caption="Percentiles over requests",
+        head=("Figure", "Group", "Percentile", "Baseline", "Candidate"),
+        rows=tuple(rows),
+        remark="p50 needs 5 requests, p90 29, p95 59 and p99 299." if rows else few,
+    )
+
+
+def _list_percentiles(one: Comparison) -> list[tuple[str, ...]]:
+    title = describe_measure(one.measure).title
+    if one.measure == "time_ratio":
+        title = "Time per request"
+    arms = [dict(read_items(read_path(one.detail, "percentiles") or {}, arm)) for arm in ARMS]
+    return [
+        (
+            title,
+            describe_group(one.group),
+            name,
+            *(_write_percentile(arm.get(name)) for arm in arms),
+        )
+        for name in dict.fromkeys((*arms[0], *arms[1]))
+    ]
+
+
+def _write_percentile(value: object) -> str:
+    if not isinstance(value, list | tuple) or len(value) != len(("point", "low", "high")):
+        return NOT_MEASURED
+    point, low, high = (format_number(one, "s") for one in value)
+    return f"{point}; between {low} and {high}"
 
 
 def _write_row(
@@ -129,10 +172,18 @@ def find_costs(decision: Decision) -> dict[str, Comparison]:
 def _write_cost(cost: Comparison | None) -> str:
     if cost is None or cost.difference is None:
         return NOT_MEASURED
+    of_device = cost.measure == "device_seconds"
+    shown = cost if of_device else per_thousand(cost)
     unit = describe_measure(cost.measure).arms or read_unit(cost)
-    arms = " → ".join(format_number(one, unit) for one in (cost.baseline, cost.candidate))
-    device = " of the device" if cost.measure == "device_seconds" else ""
-    return f"{arms}{device}"
+    arms = " → ".join(format_number(one, unit) for one in (shown.baseline, shown.candidate))
+    return f"{arms} of the device per request" if of_device else f"{arms} per 1,000 requests"
+
+
+def per_thousand(money: Comparison) -> Comparison:
+    """Return an amount per request as one per 1,000 requests, which can be read."""
+    arms = [None if v is None else v * THOUSAND for v in (money.baseline, money.candidate)]
+    change = scale(money.difference, THOUSAND) if money.difference else None
+    return msgspec.structs.replace(money, baseline=arms[0], candidate=arms[1], difference=change)
 
 
 def _write_times(ratio: Comparison | None) -> str:

@@ -33,7 +33,13 @@ from gate.report.sections import (
     make_waivers,
 )
 from gate.report.servers import make_servers
-from gate.report.speed import list_idle_classes, list_speed, make_serving, write_gain
+from gate.report.speed import (
+    list_idle_classes,
+    list_speed,
+    make_percentiles,
+    make_serving,
+    write_gain,
+)
 from gate.report.wording import (
     ACCEPTANCE_UNKNOWN,
     BASELINE_BROKEN,
@@ -99,6 +105,7 @@ def make_page(decision: Decision) -> Page:
         guards=list_guards(decision),
         earnings=list_earnings(decision),
         serving=make_serving(decision),
+        percentiles=make_percentiles(decision),
         serving_charts=list_serving_charts(decision),
         acceptance=make_acceptance(decision),
         servers=make_servers(decision),

@@ -49,6 +49,7 @@ GROUPS = {
     "all": "all requests",
     "baseline": "the baseline",
     "candidate": "the candidate",
+    "mixed": "served mixed",
     "by_token": "in one fixed order of tokens",
     "float32_logic": "the same requests in float32",
 }

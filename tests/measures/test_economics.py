@@ -274,6 +274,41 @@ def test_a_chain_of_draws_has_the_expected_tokens_against_simulation() -> None:
     assert breakeven.expected_tokens(0.7, 4) == pytest.approx(runs.mean(), abs=0.03)
 
 
+def test_the_length_pays_on_the_side_that_is_named() -> None:
+    def name(cost: float, extra: float) -> str:
+        costs = StepCosts(step_s=1.0, candidate_step_s=cost, tokens_per_step=2.0, extra_s=extra)
+        length = breakeven.find_length(costs)
+        side = breakeven.name_lengths(costs)
+        if length is not None:
+            longer = 2 * length
+            saves = longer * 1.0 > extra + longer * cost / 2
+            assert saves == (side == "from")
+        return side
+
+    assert [name(1.0, 5.0), name(4.0, -5.0)] == ["from", "up to"]
+    assert [name(1.0, 0.0), name(1.0, -5.0), name(4.0, 0.0), name(4.0, 5.0)] == [
+        "always",
+        "always",
+        "never",
+        "never",
+    ]
+
+
+def test_the_share_of_drafts_that_breaks_even_brings_the_tokens_that_are_needed() -> None:
+    assert breakeven.find_draft_share(2.5, 15.0) == pytest.approx(0.1)
+    assert breakeven.find_draft_share(0.9, 15.0) == 0.0
+    assert breakeven.find_draft_share(4.0, 2.0) is None
+    assert breakeven.find_draft_share(4.0, 0.0) is None
+
+
+def test_the_noise_of_two_prefills_makes_no_break_even_length() -> None:
+    detail = compare()["device_seconds", LONG].detail
+    even, costs = detail["break_even"], detail["costs"]
+    assert isinstance(even, dict)
+    assert isinstance(costs, dict)
+    assert (costs["extra_s"], even["length"], even["lengths"]) == (0.0, None, "always")
+
+
 def test_at_the_break_even_mix_the_blend_saves_nothing() -> None:
     share = breakeven.find_mix(3.0, -0.5)
     assert share is not None

@@ -9,6 +9,8 @@ import pytest
 
 from gate.records import Comparison, Decision, Estimate
 from gate.report import render_html
+from gate.report.numbers import format_number
+from gate.report.page import Table
 from gate.report.view import make_page
 from tests.report.builders import FACTORIES, make_decision, make_error, make_fail
 from tests.report.parts import make_estimate, make_fork, make_ratio, make_task
@@ -103,13 +105,72 @@ def test_the_cost_per_class_stands_beside_its_speed_and_in_the_gain() -> None:
         make_cost("device_seconds", "all", "ratio"),
     )
     page = make_page(show(make_ratio("all", 0.8), make_ratio("code", 0.5), *costs))
-    assert [row.cost for row in page.speed] == ["0.004 USD → 0.003 USD", "not measured"]
-    assert page.halves[1].summary.endswith("A request costs 0.004 USD → 0.003 USD.")
+    cost = "4 USD → 3 USD per 1,000 requests"
+    assert [row.cost for row in page.speed] == [cost, "not measured"]
+    assert page.halves[1].summary.endswith(f"Cost: {cost}.")
 
 
 def test_without_a_price_the_cost_is_in_device_seconds() -> None:
     page = make_page(show(make_ratio("all", 0.8), make_cost("device_seconds", "all", "s")))
-    assert page.speed[0].cost == "4 ms → 3 ms of the device"
+    assert page.speed[0].cost == "4 ms → 3 ms of the device per request"
+
+
+def make_seconds(**detail: object) -> Comparison:
+    return Comparison(measure="device_seconds", unit="ratio", baseline=1.0, candidate=1.5,
+                      difference=make_estimate(1.5, 1.4, 1.6), detail=detail)  # fmt: skip
+
+
+def find_table(decision: Decision, caption: str) -> Table:
+    return next(one for one in make_page(decision).earnings if one.caption == caption)
+
+
+def test_what_a_class_needs_to_break_even_stands_beside_what_it_has() -> None:
+    points = {"tokens_per_step": 2.6, "accepted_per_draft": 0.2, "length": None, "lengths": "never"}
+    month = {"fixed_usd": 100.0, "volume_to_break_even": None}
+    measured = make_seconds(
+        tokens_per_step=1.5, accepted_per_draft=0.06, break_even=points, monthly=month
+    )
+    table = find_table(show(measured), "Where it breaks even")
+    assert table.rows == (("all requests", "1.5", "2.6", "6%", "20%", "at no length"),)
+    assert "for all classes cost more" in table.remark
+    assert "a request saves nothing" in table.remark
+
+
+def test_an_acceptance_beyond_every_draft_and_a_length_are_said_in_words() -> None:
+    points = {"tokens_per_step": 9.0, "accepted_per_draft": None, "length": 40.0, "lengths": "from"}
+    measured = make_seconds(tokens_per_step=1.5, accepted_per_draft=0.06, break_even=points)
+    row = find_table(show(measured), "Where it breaks even").rows[0]
+    assert row[-2:] == ("more than all", "from 40 tokens")
+
+
+def test_a_month_that_loses_is_not_said_to_save() -> None:
+    money = make_cost("cost_per_request", "all", "USD")
+    month = {"saving_usd": [-50.0, -60.0, -40.0], "requests_per_month": 1000.0, "fixed_usd": 0.0}
+    table = find_table(show(make_seconds(monthly=month), money), "Money per 1,000 requests")
+    assert "the change costs 50 USD more" in table.remark
+    assert "saves" not in table.remark
+
+
+def test_percentiles_are_shown_where_n_carries_them_and_named_where_not() -> None:
+    detail = {"percentiles": {"baseline": {"p50": [1.0, 0.9, 1.2]}, "candidate": {}}}
+    ratio = make_ratio("all", 0.8)
+    shown = make_page(show(msgspec.structs.replace(ratio, detail=detail))).percentiles
+    assert shown.rows[0][2:] == ("p50", "1 s; between 900 ms and 1.2 s", "not measured")
+    assert "no bound for any percentile" in make_page(show(ratio)).percentiles.remark
+
+
+def test_a_routing_of_nothing_is_not_shown_as_a_ratio() -> None:
+    routing = Comparison(measure="routing", unit="ratio", difference=make_estimate(1.0, 1.0, 1.0),
+                         detail={"chosen": [], "kept": {"code": "it costs more"}})  # fmt: skip
+    assert find_table(show(routing), "Where to route").remark.startswith("Nothing is routed")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(256, "256 bytes"), (557_408_256, "557 MB"), (1.1e13, "11 TB"), (0, "0 bytes")],
+)
+def test_bytes_are_written_as_people_say_them(value: float, text: str) -> None:
+    assert format_number(value, "bytes") == text
 
 
 @pytest.mark.parametrize("statistic", [0.0, -1.0, math.nan, math.inf])
