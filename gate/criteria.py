@@ -178,7 +178,8 @@ def _without_evidence(
     note = (comparison.note if comparison else None) or "nothing was measured"
     if rules.allowed.get(criterion.measure):
         return Outcome.NOT_JUDGED, f"{note}; allowed because: {rules.allowed[criterion.measure]}"
-    is_unscored = comparison is not None and bool(comparison.detail.get("n_unscored"))
+    detail = comparison.detail if comparison else {}
+    is_unscored = bool(detail.get("n_unscored") or detail.get("weakness"))
     # a declared loss is judged by tasks alone: nobody claims a token, so none need be scored
     is_unclaimed = is_unscored and rules.claim == "bounded" and criterion.measure == CERTIFIED
     if criterion.measure in OPTIONAL or not criterion.blocking or is_unclaimed:

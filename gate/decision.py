@@ -16,8 +16,8 @@ from gate.criteria import Rules, decide, judge_all
 from gate.gain_words import note_gain
 from gate.loosening import find_loosened, list_baseline_notes
 from gate.measures.memorisation import describe_memory
-from gate.plan import ARMS, Plan
-from gate.provenance import describe_machine, find_differences
+from gate.plan import ARMS, REMOTE_SESSION, Plan
+from gate.provenance import count_prompt_tokens, describe_machine, find_differences
 from gate.reasons import summarise
 from gate.records import Comparison, Decision, Outcome, Verdict
 from gate.store import RunStore, StoredPlan, count_surface_runs
@@ -72,7 +72,11 @@ def describe_arms(plan: Plan, session: Any, collected: Collected) -> dict[str, d
         "seed": plan.project.config.seed,
         "noise_bound": msgspec.to_builtins(collected.bound),
     }
-    return {arm: _describe_arm(plan, arm, shared, session.describe_arm(arm)) for arm in ARMS}
+    counts = count_prompt_tokens(collected.arms) if plan.session == REMOTE_SESSION else {}
+    return {
+        arm: _describe_arm(plan, arm, {**shared, **counts.get(arm, {})}, session.describe_arm(arm))
+        for arm in ARMS
+    }
 
 
 def _describe_arm(

@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gate import __version__
 
@@ -99,6 +100,20 @@ def _git(root: Path, *words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def count_prompt_tokens(arms: Mapping[str, Any]) -> dict[str, dict[str, object]]:
+    """By arm: tokens of the prompts, as its server counts them, over what both answered.
+
+    Another template or tokenizer shows here: a difference outside the decoder. arms:
+    measures.paired.Arm by name.
+    """
+    found = [arm.generations for arm in arms.values()]
+    shared = [key for key in found[0] if all(key in one and one[key].usage for one in found)]
+    return {
+        name: {"prompt_tokens": sum(arm.generations[key].usage.n_prompt for key in shared)}
+        for name, arm in arms.items()
+    }
 
 
 def find_differences(

@@ -51,6 +51,7 @@ class FakeServer(ThreadingHTTPServer):
         self.key: str = options.get("key", "")
         self.has_ids: bool = options.get("has_ids", False)
         self.metrics: str | None = options.get("metrics")
+        self.n_prompt: int = options.get("n_prompt", 5)
         self.ignored: tuple[str, ...] = options.get("ignored", ())
         self.drafts_each: int | None = options.get("drafts_each")  # accepted in each answer
         self.told_every: int = options.get("told_every", 0)  # streamed tokens with their id
@@ -146,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         n_output = len(tokens) + (7 if fault == "wrong-count" else 0)
         answer: dict[str, Any] = {
             "model": "another-model" if fault == "wrong-model" else body["model"],
-            "usage": {"prompt_tokens": 5, "completion_tokens": n_output},
+            "usage": {"prompt_tokens": self.server.n_prompt, "completion_tokens": n_output},
         }
         if self.server.drafts_each is not None:
             accepted = min(self.server.drafts_each, max(0, len(tokens) - 1))

@@ -73,6 +73,36 @@ def test_a_wrong_key_ends_the_run_with_what_the_server_said_and_without_the_key(
     )
 
 
+def test_a_server_that_fails_from_the_middle_of_the_probe_on_is_an_error(project: Path) -> None:
+    with serve() as baseline, serve(fault=lambda n, _: "500" if n > 6 else "") as candidate:
+        code, decision = run(project, at(baseline.url), at(candidate.url))
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "candidate: the server was lost while it was probed (HTTP 500" in decision["reason"]
+
+
+def test_an_option_that_breaks_a_request_and_nothing_else_is_not_tried(project: Path) -> None:
+    breaks = lambda _, body: "500" if body.get("frequency_penalty") else ""  # noqa: E731
+    with serve(fault=breaks) as baseline, serve(fault=breaks) as candidate:
+        _, decision = run(project, at(baseline.url), at(candidate.url))
+    assert decision["outcome"] == "INCONCLUSIVE"
+    folder = project / "reports" / decision["run_id"]
+    shown = json.loads((folder / "candidate/capabilities.json").read_text())
+    assert shown["honours"]["frequency_penalty"] == "not tried"
+    assert "HTTP 500" in shown["why"]["frequency_penalty"]
+
+
+def test_servers_that_read_a_prompt_as_another_number_of_tokens_are_not_compared(
+    project: Path,
+) -> None:
+    with serve() as baseline, serve(n_prompt=9) as candidate:
+        code, decision = run(project, at(baseline.url), at(candidate.url))
+        allowed = f'{SKIP}\nallow_differences = [{{field = "prompt_tokens", reason = "known"}}]'
+        _, other = run(project, at(baseline.url), at(candidate.url), run=allowed)
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "prompt_tokens" in decision["reason"]
+    assert other["outcome"] == "INCONCLUSIVE"
+
+
 REFUSED = (
     ('base_url = "ftp://x"', "base_url"),
     ('base_url = "http://user:secret@host"', "api_key_env"),

@@ -147,7 +147,7 @@ class _Probe:
         self._why: dict[str, str] = {}
 
     def run(self) -> Capabilities:
-        base = self._send(COUNTING)
+        base = self._ask(COUNTING)
         if base.finish == "error":
             msg = f"the server answers no plain request ({base.error}); see its log"
             raise RunError(msg)
@@ -178,6 +178,12 @@ class _Probe:
 
     def _send(self, prompt: str, **changes: Any) -> Generation:
         """Send one prompt; ``changes`` to a plain greedy request."""
+        found = self._ask(prompt, **changes)
+        if found.finish == "error" and not _is_refusal(found):
+            self._check_alive()
+        return found
+
+    def _ask(self, prompt: str, **changes: Any) -> Generation:
         self._n += 1
         plain = Request(
             id=f"probe-{self._n}",
@@ -186,16 +192,13 @@ class _Probe:
             prompt=({"role": "user", "content": prompt},),
             max_tokens=N_TOKENS,
         )
-        found = next(iter(self._server.generate([msgspec.structs.replace(plain, **changes)])))
-        if found.finish == "error":
-            self._check_alive()
-        return found
+        return next(iter(self._server.generate([msgspec.structs.replace(plain, **changes)])))
 
     def _check_alive(self) -> None:
-        """Raise RunError where the server is gone: its silence says nothing of an option."""
-        lost = self._server.ask(MODELS).error
-        if lost and not lost.startswith("HTTP"):
-            msg = f"the server was lost while it was probed ({lost}); see its log and run again"
+        """Raise RunError where a plain request fails too: its silence says nothing of an option."""
+        plain = self._ask(f"{COUNTING} (after {self._n})")
+        if plain.finish == "error":
+            msg = f"the server was lost while it was probed ({plain.error}); see its log, run again"
             raise RunError(msg)
 
     def _try(self, name: str, attempt: Callable[[], str]) -> str:
@@ -208,8 +211,7 @@ class _Probe:
         """Say what became of an option from an output that should show it."""
         if one.finish == "error":
             self._why[name] = one.error or "refused"
-            is_refusal = (one.error or "").startswith(("HTTP 400", "HTTP 422", "HTTP 501"))
-            return REFUSED if is_refusal else UNCLEAR
+            return REFUSED if _is_refusal(one) else UNCLEAR
         if holds:
             self._why.pop(name, None)
             return HONOURED
@@ -314,6 +316,11 @@ class _Probe:
         body = {"content": "one", "prompt": "one", "model": self._server.identity.model}
         value: Any = self._server.ask(profile.tokenize_path, body).value
         return isinstance(value, dict) and isinstance(value.get("tokens"), list)
+
+
+def _is_refusal(one: Generation) -> bool:
+    """Whether the server says that it does not take what it was sent."""
+    return (one.error or "").startswith(("HTTP 400", "HTTP 422", "HTTP 501"))
 
 
 PENALTIES: dict[str, dict[str, Any]] = {
