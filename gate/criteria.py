@@ -209,7 +209,7 @@ def _shortfall(criterion: Criterion, comparison: Comparison, rules: Rules) -> st
         and unscored > rules.max_dropped * (unscored + n_requests)
     ):
         n_outputs = unscored + n_requests
-        return f"{unscored} of {n_outputs} outputs came without token ids and could not be scored"
+        return f"{unscored} of {n_outputs} outputs could not be scored"
     return ""
 
 

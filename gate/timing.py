@@ -164,7 +164,17 @@ def add_timing(paired: Paired, blocks: Sequence[TimingBlock]) -> Paired:
             scores={**arm.scores, **timed.scores},
             faults={**arm.faults, **timed.faults},
         )
-    return replace(paired, requests={**paired.requests, **requests}, **joined)
+    untold = frozenset(
+        key
+        for key in requests
+        if any(_is_untold(arm.generations.get(key)) for arm in joined.values())
+    )
+    requests = {**paired.requests, **requests}
+    return replace(paired, requests=requests, untold=untold, **joined)
+
+
+def _is_untold(generation: Generation | None) -> bool:
+    return generation is not None and generation.finish != "error" and generation.token_ids is None
 
 
 # ------------------------------------------------------------------- sweep

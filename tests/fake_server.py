@@ -51,6 +51,8 @@ class FakeServer(ThreadingHTTPServer):
         self.key: str = options.get("key", "")
         self.has_ids: bool = options.get("has_ids", False)
         self.metrics: str | None = options.get("metrics")
+        self.gap: float | None = options.get("gap")  # nats to the second choice; None: not told
+        self.swap_at: int = options.get("swap_at", -1)  # where the second choice is emitted
         self.n_prompt: int = options.get("n_prompt", 5)
         self.ignored: tuple[str, ...] = options.get("ignored", ())
         self.drafts_each: int | None = options.get("drafts_each")  # accepted in each answer
@@ -137,6 +139,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = {k: v for k, v in body.items() if k not in self.server.ignored}
         tokens = choose_tokens(asked)
         finish = "length"
+        if len(tokens) > self.server.swap_at >= 0:
+            tokens[self.server.swap_at] = (tokens[self.server.swap_at] + 1) % VOCABULARY
         text = write_text(tokens)
         if asked.get("response_format"):
             text, finish, tokens = '{"n": 1}', "stop", tokens[:5]
@@ -161,7 +165,16 @@ class Handler(BaseHTTPRequestHandler):
         choice |= {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
         if self.server.has_ids:
             choice["token_ids"] = tokens
+        if self.server.gap is not None and is_chat:
+            choice["logprobs"] = {"content": [self.tell(n, t) for n, t in enumerate(tokens)]}
         self.reply(200, json.dumps({**answer, "choices": [choice]}).encode())
+
+    def tell(self, n: int, token: int) -> dict[str, Any]:
+        """Return a token with its log-probability and the two likeliest."""
+        best = (token - (n == self.server.swap_at)) % VOCABULARY
+        values = {best: -0.5, (best + 1) % VOCABULARY: -0.5 - (self.server.gap or 0.0)}
+        tops = [{"token": f" w{i}", "id": i, "logprob": value} for i, value in values.items()]
+        return {"token": f" w{token}", "id": token, "logprob": values[token], "top_logprobs": tops}
 
     def stream(
         self, answer: dict[str, Any], pieces: list[str], *, is_chat: bool, finish: str, fault: str

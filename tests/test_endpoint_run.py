@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,53 @@ def test_equal_texts_of_two_servers_certify_no_token(project: Path) -> None:
     assert verdict(decision, "baseline certificate")["outcome"] == "INCONCLUSIVE"
     assert verdict(decision, "termination")["outcome"] == "PASS"
     assert verdict(decision, "conformance")["outcome"] == "PASS"
+
+
+@pytest.fixture(scope="module")
+def long_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outputs long enough for a noise bound."""
+    return write_project(tmp_path_factory.mktemp("long"), n_documents=20, max_tokens=64)
+
+
+def gate_tops(project: Path, **candidate: float) -> dict[str, Any]:
+    """Gate two servers that tell their likeliest tokens, llama.cpp's way."""
+    owner = {"owner": "llamacpp", "drafts_each": 3}
+    told = {**owner, "gap": candidate.get("gap", 2.0)}
+    with serve(**told) as first, serve(**{**owner, **candidate, "gap": told["gap"]}) as second:
+        return run(project, at(first.url), at(second.url))[1]
+
+
+def test_tokens_are_certified_by_what_the_baseline_reports_where_nothing_else_scores(
+    long_project: Path,
+) -> None:
+    decision = gate_tops(long_project)
+    assert verdict(decision, "token certificate")["outcome"] == "PASS"
+    assert verdict(decision, "token certificate")["comparison"]["difference"]["n"] > 1000
+    assert any("which are not independent of it" in note for note in decision["notes"])
+    assert not any("no token is scored" in note for note in decision["notes"])
+
+
+def test_a_second_choice_far_behind_the_best_is_a_defect_where_outputs_part(
+    long_project: Path,
+) -> None:
+    decision = gate_tops(long_project, swap_at=40)
+    assert decision["outcome"] == "FAIL"
+    assert verdict(decision, "token certificate")["outcome"] == "FAIL"
+    assert {fork["kind"] for fork in decision["forks"]} == {"defect"}
+    assert decision["forks"][0]["regret_candidate"] == pytest.approx(2.0)
+
+
+def test_a_second_choice_within_the_noise_is_a_tie(long_project: Path) -> None:
+    decision = gate_tops(long_project, swap_at=40, gap=5e-4)
+    assert verdict(decision, "token certificate")["outcome"] == "PASS"
+    assert {fork["kind"] for fork in decision["forks"]} == {"tie"}
+
+
+def test_outputs_that_part_early_leave_too_little_to_certify(long_project: Path) -> None:
+    decision = gate_tops(long_project, swap_at=2, gap=5e-4)
+    found = verdict(decision, "token certificate")
+    assert found["outcome"] == "INCONCLUSIVE"
+    assert "part so early" in found["reason"]
 
 
 def test_a_run_of_servers_alone_imports_no_torch(project: Path) -> None:

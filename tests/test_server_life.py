@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -91,9 +93,27 @@ def test_children_of_a_server_stop_with_it(tmp_path: Path) -> None:
     assert is_gone(child)
 
 
+def test_a_server_stops_when_the_gate_is_killed_outright(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; "
+        "from tests.test_server_life import make; "
+        "server = make(Path(sys.argv[1]), stop_timeout_s=1.0); server.start(); "
+        "print(server._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=FAKE.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert is_gone(int(done.stdout))
+
+
 def is_gone(process: int) -> bool:
     """Whether a process has ended, given a moment."""
-    for _ in range(100):
+    for _ in range(250):
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:

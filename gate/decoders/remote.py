@@ -2,7 +2,9 @@
 
 What Session (decoders/session.py) does around a model, RemoteSession does around servers:
 prompts go out as they are, outputs come back as the server says, and what nobody can score
-stays unscored. A referee, where gate.toml names one, takes the place of ``evidence``.
+stays unscored. Tokens are scored when both arms are done, by the first of three sources that is
+there: the referee that gate.toml names, the baseline's prompt scoring, and the likeliest tokens
+that the baseline reports with its own output.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
 from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
+from gate.decoders.evidence_forks import score_forks
 from gate.decoders.evidence_server import ServerEvidence
 from gate.decoders.late import LateScorer, LateScores, Outputs, gather, score_late
 from gate.decoders.load import Load, make_warm_ups, serve
@@ -42,6 +45,8 @@ UNSENT = "unsent.json"
 LATE = "evidence.json"
 SCORING = ("prompt scoring", "token ids", "tokenizer")
 """What a server must return so that it can score tokens."""
+TELLING = ("token ids", "likeliest tokens")
+"""What a server must return so that its outputs can be compared token by token."""
 REFEREE = "gate.decoders.evidence_referee:RefereeEvidence"
 UNSEEN = "not seen: the model runs on a server"
 
@@ -289,11 +294,21 @@ class RemoteSession:
         self._late = store.read(LATE, LateScores)
         if self._late is None:
             scorer = self._open_scorer()
-            if scorer is None:
+            if scorer is not None:
+                self._late = score_late(scorer, _gather_outputs(collected))
+            elif self._do_both_tell:
+                self._late = score_forks(_gather_outputs(collected), self._send_again)
+            else:
                 return self._use_stored_scores()
-            self._late = score_late(scorer, _gather_outputs(collected))
             store.write(LATE, self._late)
         return self._late
+
+    def _send_again(self, requests: Sequence[Request]) -> list[Generation]:
+        """Return what the baseline gives in a new life."""
+        baseline = self.arms["baseline"]
+        self.begin_life(baseline)
+        batches = self.split(requests, self._project.config.run.batch)
+        return [one for batch in batches for one in self.collect(baseline, batch)]
 
     def _use_stored_scores(self) -> LateScores | None:
         """Judge stored scores by the wider of the stored bounds; None where an arm has none."""
@@ -321,16 +336,25 @@ class RemoteSession:
 
     @property
     def _can_baseline_score(self) -> bool:
-        capabilities = getattr(self.arms["baseline"], "capabilities", None)
+        return self._returns("baseline", SCORING)
+
+    @property
+    def _do_both_tell(self) -> bool:
+        return self._returns("baseline", TELLING) and self._returns("candidate", TELLING)
+
+    def _returns(self, arm: str, names: Sequence[str]) -> bool:
+        """Whether an arm's server returns all of it."""
+        capabilities = getattr(self.arms[arm], "capabilities", None)
         returns = capabilities.returns if capabilities else {}
-        return all(returns.get(name) for name in SCORING)
+        return all(returns.get(name) for name in names)
 
     @property
     def _is_scored(self) -> bool:
         """Whether anything will score tokens when both arms are done."""
         bounds = [getattr(decoder, "stored_bound", None) for decoder in self.arms.values()]
         has_referee = bool(self._project.config.referee.id)
-        return has_referee or self._can_baseline_score or None not in bounds
+        can_score = has_referee or self._can_baseline_score or self._do_both_tell
+        return can_score or None not in bounds
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
         """Return the noise bound of this run's evidence."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from gate.decoders.endpoint_options import LOCAL, PORT, EndpointOptions, ServerOptions
+from gate.decoders.leash import Leash
 from gate.errors import RunError
 
 LAST_LINES = 20
@@ -49,6 +50,7 @@ class Server:
         self._folder = folder
         self._port: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._leash: Leash | None = None
         self._reader: threading.Thread | None = None
         self._tail: deque[str] = deque(maxlen=LAST_LINES)
         self._key = key
@@ -106,6 +108,7 @@ class Server:
                 f"({error.strerror}); name a program that is installed"
             )
             raise RunError(msg) from error
+        self._leash = Leash(self._process.pid, own.stop_timeout_s)
         stream = self._process.stdout
         if stream is not None:
             self._reader = threading.Thread(target=self._keep_log, args=(stream,), daemon=True)
@@ -162,6 +165,8 @@ class Server:
             process.wait(timeout=limit)
         signal_group(process, signal.SIGKILL)  # whoever of the group is left
         process.wait()
+        if self._leash:
+            self._leash.release()
         if self._reader:
             self._reader.join(timeout=5.0)
 

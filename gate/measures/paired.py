@@ -62,12 +62,17 @@ def make_arm(spec: DecoderSpec, results: Sequence[BatchResult]) -> Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """A run's content evidence. ``requests`` holds every planned request, in plan order."""
+    """A run's content evidence. ``requests`` holds every planned request, in plan order.
+
+    untold: timed outputs that a server streamed without their token ids. No token of them is
+    certified, and that is no gap in what the content outputs show.
+    """
 
     requests: Mapping[Key, Request]
     baseline: Arm
     candidate: Arm
     bound: NoiseBound
+    untold: frozenset[Key] = frozenset()
 
     @property
     def keys(self) -> list[Key]:

@@ -61,7 +61,7 @@ def certify(paired: Paired, arm: Arm) -> Certificate:
     """Judge every decision of an arm."""
     certificate = Certificate()
     for key, request in paired.requests.items():
-        if arm.failed(key) or not is_keyed(arm, request):
+        if arm.failed(key) or key in paired.untold or not is_keyed(arm, request):
             continue
         scores = arm.scores.get(key)
         if scores is None:
