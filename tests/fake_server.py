@@ -53,6 +53,7 @@ class FakeServer(ThreadingHTTPServer):
         self.metrics: str | None = options.get("metrics")
         self.gap: float | None = options.get("gap")  # nats to the second choice; None: not told
         self.swap_at: int = options.get("swap_at", -1)  # where the second choice is emitted
+        self.model: Any = options.get("model")  # answers in place of the fake tokens
         self.n_prompt: int = options.get("n_prompt", 5)
         self.ignored: tuple[str, ...] = options.get("ignored", ())
         self.drafts_each: int | None = options.get("drafts_each")  # accepted in each answer
@@ -101,7 +102,10 @@ class Handler(BaseHTTPRequestHandler):
             server.n_now += 1
             server.n_most = max(server.n_most, server.n_now)
         try:
-            self.answer(server.fault(n, body), body)
+            if server.model is not None:
+                self.reply(200, json.dumps(server.model(self.path, body)).encode())
+            else:
+                self.answer(server.fault(n, body), body)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
