@@ -21,9 +21,8 @@ from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
 from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
-from gate.decoders.evidence_forks import score_forks
-from gate.decoders.evidence_server import ServerEvidence
-from gate.decoders.late import LateScorer, LateScores, Outputs, gather, score_late
+from gate.decoders.late import LateScores
+from gate.decoders.late_sources import LateSources
 from gate.decoders.load import Load, make_warm_ups, serve
 from gate.decoders.repeats import add_drafts, rename
 from gate.decoders.requests_plain import plan_plain_conformance
@@ -42,12 +41,6 @@ from gate.records import (
 from gate.store import BatchResult, RunStore, key_text, write_atomically
 
 UNSENT = "unsent.json"
-LATE = "evidence.json"
-SCORING = ("prompt scoring", "token ids", "tokenizer")
-"""What a server must return so that it can score tokens."""
-TELLING = ("token ids", "likeliest tokens")
-"""What a server must return so that its outputs can be compared token by token."""
-REFEREE = "gate.decoders.evidence_referee:RefereeEvidence"
 UNSEEN = "not seen: the model runs on a server"
 
 
@@ -123,7 +116,7 @@ class RemoteSession:
         """Start nothing yet: a server starts when its arm is first asked."""
         self.resolved = resolved
         self.evidence: Evidence = evidence or NoEvidence()
-        self._late: LateScores | None = None
+        self._late = LateSources(self, project)
         self._project = project
         self._run_folder = run_folder
         self._servers = Servers(in_turn=project.config.run.servers == "in_turn")
@@ -290,71 +283,8 @@ class RemoteSession:
     # ------------------------------------------------------------------ evidence
 
     def score_late(self, store: RunStore, collected: Any) -> LateScores | None:
-        """Score both arms' tokens with what gate.toml offers for it; None: nothing can."""
-        self._late = store.read(LATE, LateScores)
-        if self._late is None:
-            scorer = self._open_scorer()
-            if scorer is not None:
-                self._late = score_late(scorer, _gather_outputs(collected))
-            elif self._do_both_tell:
-                self._late = score_forks(_gather_outputs(collected), self._send_again)
-            else:
-                return self._use_stored_scores()
-            store.write(LATE, self._late)
-        return self._late
-
-    def _send_again(self, requests: Sequence[Request]) -> list[Generation]:
-        """Return what the baseline gives in a new life."""
-        baseline = self.arms["baseline"]
-        self.begin_life(baseline)
-        batches = self.split(requests, self._project.config.run.batch)
-        return [one for batch in batches for one in self.collect(baseline, batch)]
-
-    def _use_stored_scores(self) -> LateScores | None:
-        """Judge stored scores by the wider of the stored bounds; None where an arm has none."""
-        bounds = [getattr(decoder, "stored_bound", None) for decoder in self.arms.values()]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) < len(bounds):
-            return None
-        self._late = LateScores(
-            name="the referees of the stored runs",
-            bound=max(known, key=lambda bound: bound.bound),
-            eos_ids=self.arms["baseline"].eos_ids,
-            notes=("tokens were scored by the stored runs' own referees, when they were made",),
-        )
-        return self._late
-
-    def _open_scorer(self) -> LateScorer | None:
-        referee, baseline = self._project.config.referee, self.arms["baseline"]
-        if referee.id:
-            scorer: LateScorer = load_object(REFEREE)(referee, self._project.folder)
-            return scorer
-        if not self._can_baseline_score:
-            return None
-        self.begin_life(baseline)
-        return ServerEvidence(baseline)
-
-    @property
-    def _can_baseline_score(self) -> bool:
-        return self._returns("baseline", SCORING)
-
-    @property
-    def _do_both_tell(self) -> bool:
-        return self._returns("baseline", TELLING) and self._returns("candidate", TELLING)
-
-    def _returns(self, arm: str, names: Sequence[str]) -> bool:
-        """Whether an arm's server returns all of it."""
-        capabilities = getattr(self.arms[arm], "capabilities", None)
-        returns = capabilities.returns if capabilities else {}
-        return all(returns.get(name) for name in names)
-
-    @property
-    def _is_scored(self) -> bool:
-        """Whether anything will score tokens when both arms are done."""
-        bounds = [getattr(decoder, "stored_bound", None) for decoder in self.arms.values()]
-        has_referee = bool(self._project.config.referee.id)
-        can_score = has_referee or self._can_baseline_score or self._do_both_tell
-        return can_score or None not in bounds
+        """Score both arms' tokens with what there is for it; None: nothing can."""
+        return self._late.score(store, collected)
 
     def measure_noise(self, requests: Sequence[Request], n_rows: int) -> NoiseBound:
         """Return the noise bound of this run's evidence."""
@@ -391,7 +321,7 @@ class RemoteSession:
         unsent = (
             msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
         )
-        found = [self.evidence.remark] if self.evidence.remark and not self._is_scored else []
+        found = [self.evidence.remark] if self.evidence.remark and not self._late.are_there else []
         if unsent:
             named = ", ".join(f"{name} ({n})" for name, n in unsent.items())
             found.append(
@@ -404,10 +334,11 @@ class RemoteSession:
 
     def describe(self) -> dict[str, object]:
         """Provenance of what both arms share."""
+        late = self._late.found
         return {
             "model": {"id": self.resolved.name, "weights_sha256": UNSEEN},
-            "evidence": self._late.name if self._late else self.evidence.name,
-            **({"referee": self._late.described} if self._late else {}),
+            "evidence": late.name if late else self.evidence.name,
+            **({"referee": late.described} if late else {}),
             "servers": self._project.config.run.servers,
         }
 
@@ -433,18 +364,6 @@ def _replay(decoder: Any, requests: Sequence[Request]) -> BatchResult | None:
     """Return stored outputs with what was found out about them then; None: it decodes."""
     replay = getattr(decoder, "replay_batch", None)
     found: BatchResult | None = replay(requests) if replay else None
-    return found
-
-
-def _gather_outputs(collected: Any) -> dict[str, Outputs]:
-    """Return every output of both arms, the timing blocks' included."""
-    found: dict[str, Outputs] = {}
-    for arm in collected.arms:
-        outputs = list(gather(collected.requests, collected.arms[arm].generations))
-        for block in collected.timing.certified:
-            by_key = {(g.request_id, g.repeat): g for g in block.results[arm].generations}
-            outputs += gather(block.requests, by_key)
-        found[arm] = outputs
     return found
 
 
