@@ -100,6 +100,9 @@ class Batch:
 
     def _prefill(self) -> None:
         began = self._now()
+        n_first = max(drafter.n_prompt for drafter in self._drafters)
+        if n_first:
+            self._engine.watch_prompts(n_first, self._teach_prompts)
         logits = self._engine.prefill([output.prompt for output in self._outputs])
         peaks, best = (part.tolist() for part in logits.max(-1))
         wall = self._now() - began
@@ -109,6 +112,15 @@ class Batch:
             share = wall * len(output.prompt) / n_total
             output.end_step(Step(n_rows=len(output.prompt), wall_s=share), self._now())
         self._retire()
+
+    def _teach_prompts(self, logits: torch.Tensor) -> None:
+        """Tell the drafters that want it what the first rows said. logits: (B, n, vocab)."""
+        n_rows, n_top = logits.shape[1], max(drafter.n_top for drafter in self._drafters)
+        values, ids = _find_tops(logits, n_top)
+        for slot, (drafter, output) in enumerate(zip(self._drafters, self._outputs, strict=True)):
+            n = min(drafter.n_prompt, n_rows, len(output.prompt))
+            if n:
+                drafter.learn_prompt(values[slot, :n], ids[slot, :n])
 
     def _step(self) -> None:
         began = self._now()
@@ -183,12 +195,19 @@ def teach(
     if not n_top:
         return
     n_rows = 1 + max(len(tree.tokens) for tree in trees)
-    tops = find_tops(logits[:, :n_rows].flatten(0, 1).float(), n_top)
-    values, ids = (part.reshape(len(trees), n_rows, -1).cpu().numpy() for part in tops)
+    values, ids = _find_tops(logits[:, :n_rows], n_top)
     for slot, (drafter, tree, path) in enumerate(zip(drafters, trees, walks, strict=True)):
         if drafter.n_top:
             n = 1 + len(tree.tokens)
             drafter.learn(tree, values[slot, :n], ids[slot, :n], path.rows)
+
+
+def _find_tops(logits: torch.Tensor, n_top: int) -> tuple[np.ndarray, np.ndarray]:
+    """Best values and tokens: logits (B, R, vocab) -> two (B, R, n_top)."""
+    tops = find_tops(logits.flatten(0, 1), n_top)
+    n, n_rows = logits.shape[:2]
+    values, ids = (part.reshape(n, n_rows, -1).cpu() for part in tops)
+    return values.float().numpy(), ids.numpy()
 
 
 class Walk:

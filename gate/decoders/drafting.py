@@ -84,10 +84,12 @@ class Drafter(Protocol):
     """Guesses for one request; its state dies with it.
 
     max_tree: most rows of a tree. n_top: best tokens that it wants of each row; 0: none.
+    n_prompt: rows of the prompt, from its first on, that it wants them of as well.
     """
 
     max_tree: int
     n_top: int
+    n_prompt: int
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:
         """Return guesses that follow ``last``, the last committed token."""
@@ -108,6 +110,10 @@ class Drafter(Protocol):
         """
         ...
 
+    def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
+        """Take what the first rows of the prompt said, where ``n_prompt`` is not 0: (n, n_top)."""
+        ...
+
 
 def trim_drafts(drafts: Drafts, vocab_size: int) -> Drafts:
     """The same drafts, each cut at its first token outside the vocabulary."""
@@ -124,6 +130,7 @@ class NoDrafts:
 
     max_tree = 0
     n_top = 0
+    n_prompt = 0
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:  # noqa: ARG002
         """Return an empty tree."""
@@ -137,6 +144,9 @@ class NoDrafts:
         """Nothing to learn."""
 
     def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
+        """Nothing to learn."""
+
+    def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
         """Nothing to learn."""
 
 

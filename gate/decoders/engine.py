@@ -11,7 +11,7 @@ step overwrites their slots; accepted rows are moved forward by index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from gate.models import cache_argument
 
 PREFILL_ROWS = 512
 """Longest piece of a prompt in one forward: bounds the activations of a prefill."""
+PROMPT_ROWS = 128
+"""First rows of a prompt that may be read: the same in any batch, and a bound on memory."""
 
 
 class _SlotLayer(CacheLayerMixin):
@@ -104,7 +106,17 @@ class Engine:
             cache_shape(text_config, n_requests, n_slots), model.dtype, self._device
         )
         self.lengths = np.zeros(n_requests, dtype=np.int64)
+        self._n_first = 0
+        self._tell_first: Callable[[torch.Tensor], None] = _ignore
         self._last_position = int(getattr(text_config, "max_position_embeddings", 2**31)) - 1
+
+    def watch_prompts(self, n_rows: int, tell: Callable[[torch.Tensor], None]) -> None:
+        """Let ``tell`` have the logits of the first ``n_rows`` rows of every prompt to come.
+
+        It gets (B, n, vocab), n the rows of the longest prompt where that is shorter; rows behind
+        the end of a prompt mean nothing. The same rows whatever the batch, of the first piece.
+        """
+        self._n_first, self._tell_first = n_rows, tell
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Commit the prompts; returns (B, vocab) logits at each last token."""
@@ -112,22 +124,28 @@ class Engine:
         last: list[torch.Tensor | None] = [None] * len(prompts)
         for start in range(0, longest, PREFILL_ROWS):
             pieces = [prompt[start : start + PREFILL_ROWS] for prompt in prompts]
-            self._prefill_piece(pieces, last)
+            self._prefill_piece(pieces, last, self._n_first if start == 0 else 0)
         return torch.stack([row for row in last if row is not None])
 
     def _prefill_piece(
-        self, pieces: Sequence[Sequence[int]], last: list[torch.Tensor | None]
+        self, pieces: Sequence[Sequence[int]], last: list[torch.Tensor | None], n_first: int
     ) -> None:
         n_rows = max(len(piece) for piece in pieces)
         tokens = np.zeros((len(pieces), n_rows), dtype=np.int64)
         for b, piece in enumerate(pieces):
             tokens[b, : len(piece)] = piece
         depths = np.broadcast_to(np.arange(n_rows), tokens.shape)
-        ends = sorted({len(piece) - 1 for piece in pieces if len(piece)})
-        logits = self.forward(tokens, depths, None, ends)
+        n_first = min(n_first, n_rows)
+        ends = {len(piece) - 1 for piece in pieces if len(piece)}
+        read = sorted(ends | set(range(n_first)))
+        logits = self.forward(tokens, depths, None, read)
+        if n_first:
+            self._tell_first(logits[:, :n_first])
         for b, piece in enumerate(pieces):
             if len(piece):
-                last[b] = logits[b, ends.index(len(piece) - 1)]
+                # a copy, where the other rows shall not stay in memory
+                row = logits[b, read.index(len(piece) - 1)]
+                last[b] = row.clone() if n_first else row
                 self.lengths[b] += len(piece)
 
     @torch.inference_mode()
@@ -203,6 +221,10 @@ class Engine:
         """Let ``target`` take over ``source``'s tokens: the batch shrinks when requests end."""
         self._cache.move_request(source, target)
         self.lengths[target] = self.lengths[source]
+
+
+def _ignore(logits: torch.Tensor) -> None:
+    """Nobody watches the prompts."""
 
 
 def cache_shape(text_config: Any, n_requests: int, n_slots: int) -> tuple[int, int, int, int, int]:

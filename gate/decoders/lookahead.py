@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from gate.decoders.alike import project_embeddings
 from gate.decoders.base import Tap
 from gate.decoders.decoding import Batch, decode_batches
 from gate.decoders.drafting import (
@@ -91,7 +92,7 @@ class LookaheadDrafter:
     ) -> None:
         """``drafts``, where given, replaces the pool's guesses."""
         self._options = options
-        self.n_top = 0
+        self.n_top = self.n_prompt = 0
         self._request = request
         self._drafts = drafts
         self.max_tree = options.guesses * (options.ngram - 1) if drafts is None else EXTERNAL_ROWS
@@ -141,6 +142,9 @@ class LookaheadDrafter:
     def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
         """Nothing: what rejected rows said is not kept."""
 
+    def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
+        """Nothing: the pool holds what the window said."""
+
 
 class LookaheadDecoder:
     """The candidate of a lookahead release."""
@@ -155,6 +159,8 @@ class LookaheadDecoder:
         self.drafts: Drafts | None = None
         self._model = model
         self._options = options
+        guesses_alike = (options.rows or 1) > 1 and "recycled" in options.sources
+        self._embeddings = project_embeddings(model.model) if guesses_alike else None
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
         """Yield one generation per request; all requests of a call share one batch."""
@@ -174,6 +180,6 @@ class LookaheadDecoder:
             return (
                 ExternalDrafts(request, drafts)
                 if drafts
-                else TreeDrafter(self._options, request, prompt)
+                else TreeDrafter(self._options, request, prompt, self._embeddings)
             )
         return LookaheadDrafter(self._options, request, prompt, drafts)

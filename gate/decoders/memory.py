@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gate.decoders.engine import PREFILL_ROWS, cache_shape
+from gate.decoders.engine import PREFILL_ROWS, PROMPT_ROWS, cache_shape
 from gate.errors import RunError
 from gate.records import Request
 
@@ -26,15 +26,17 @@ ACTIVATIONS = 12
 def request_bytes(model: LoadedModel, request: Request, n_rows: int) -> int:
     """Bytes one request needs while its batch runs.
 
-    Keys and values of all its slots; the logits of a step's rows; the logits kept per
-    emitted token for the divergence measure; the activations of its prefill.
+    Keys and values of all its slots; the logits of a step's rows, or of the prompt's that are
+    read where there are more; the logits kept per emitted token for the divergence measure; the
+    activations of its prefill.
     """
     config = model.model.config.get_text_config(decoder=True)
     n_slots = len(request.prompt) + request.max_tokens + n_rows
     layers, _, heads, slots, size = cache_shape(config, 1, n_slots)
     item = torch.finfo(model.dtype).bits // 8
     cache = 2 * layers * heads * slots * size * item
-    logits = (n_rows + request.max_tokens) * model.vocab_size * 4
+    n_read = max(n_rows, min(len(request.prompt), PROMPT_ROWS) if n_rows > 1 else 1)
+    logits = (n_read + request.max_tokens) * model.vocab_size * 4
     rows = max(n_rows, min(len(request.prompt), PREFILL_ROWS))
     return int(cache + logits + rows * ACTIVATIONS * config.hidden_size * item)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from gate.decoders.sources import Law
 
-N_SOURCES = 5  # recycled rows by three, two, one tokens; n-grams of the text; places
+N_SOURCES = 7  # recycled rows by three, two, one tokens; n-grams; places; common; likes
 PRIOR_TOKENS = 8.0
 """Committed tokens that the first weights are worth."""
 MEMORY_TOKENS = 40.0
@@ -29,7 +29,9 @@ Laws = Sequence[Law | None]
 _BY_KEY = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.75), (0.0, 0.55, 0.3), (0.65, 0.15, 0.1))
 _BY_SUFFIX = (0.0, 0.08, 0.15, 0.25, 0.5, 2.5)
 _PLACES = (0.3, 0.1, 0.05, 0.03)
-_UNKNOWN = (0.6, 0.12, 0.06, 0.03)
+_COMMON = (0.2, 0.0, 0.0, 0.0)
+_ALIKE = (0.4, 0.0, 0.0, 0.0)
+_UNKNOWN = (0.3, 0.12, 0.06, 0.03)
 UNKNOWN_CHANCE = 1e-3
 """Probability that ignorance gives any token."""
 
@@ -40,6 +42,8 @@ def _make_prior(key_length: int, bucket: int) -> list[float]:
         *_BY_KEY[key_length],
         _BY_SUFFIX[bucket],
         _PLACES[key_length],
+        _COMMON[key_length],
+        _ALIKE[key_length],
         _UNKNOWN[key_length],
     ]
     total = sum(weights)

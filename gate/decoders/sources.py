@@ -27,6 +27,8 @@ LONGEST = 12
 """Longest suffix that is compared."""
 MATCHES = 8
 """Most earlier places that speak for one row."""
+MOST_COMMON = 40
+"""Tokens that are guessed where nothing is known of what follows."""
 
 
 def make_laws(tops: np.ndarray, temperature: float) -> np.ndarray:
@@ -74,6 +76,33 @@ class Recycled:
         """Return the laws by the last three, two and one tokens."""
         find = self._laws.get
         return find(context[-3:]), find(context[-2:]), find(context[-1:])
+
+    def find_one(self, token: int) -> Law | None:
+        """Return the law behind one token."""
+        return self._laws.get((token,))
+
+
+class Common:
+    """What rows say most often, whatever stands before: for tokens never seen."""
+
+    def __init__(self) -> None:
+        self._mass: dict[int, float] = defaultdict(float)
+        self._n = 0
+        self._law: Law | None = None
+
+    def add(self, law: Law) -> None:
+        """Take what one row said."""
+        for token, p in law.items():
+            self._mass[token] += p
+        self._n += 1
+        self._law = None
+
+    def find(self) -> Law | None:
+        """Return the mean law of all rows, of its likeliest tokens."""
+        if self._law is None and self._n:
+            best = sorted(self._mass.items(), key=_by_probability)[:MOST_COMMON]
+            self._law = {token: p / self._n for token, p in best}
+        return self._law
 
 
 class Places:

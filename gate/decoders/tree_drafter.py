@@ -19,11 +19,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from gate.decoders.alike import Alike
 from gate.decoders.budget import Budget, spread_costs
 from gate.decoders.drafting import ExtraRows, Tree
+from gate.decoders.engine import PROMPT_ROWS
 from gate.decoders.mixture import Mixture, Situation, find_situation
 from gate.decoders.options import LookaheadOptions
-from gate.decoders.sources import History, Law, Match, Places, Recycled, make_laws
+from gate.decoders.sources import Common, History, Law, Match, Places, Recycled, make_laws
 from gate.noise import gumbel, stream_key
 from gate.records import Request
 
@@ -52,11 +54,19 @@ class TreeDrafter:
 
     n_top = 8
 
-    def __init__(self, options: LookaheadOptions, request: Request, prompt: Sequence[int]) -> None:
-        """``options.rows`` is set."""
+    def __init__(
+        self,
+        options: LookaheadOptions,
+        request: Request,
+        prompt: Sequence[int],
+        embeddings: np.ndarray | None = None,
+    ) -> None:
+        """``options.rows`` is set. embeddings: of the vocabulary, projected (alike.py)."""
         rows = options.rows or 1
         self.max_tree = rows - 1
         self._sources = frozenset(options.sources)
+        is_taught = rows > 1 and "recycled" in self._sources
+        self.n_prompt = PROMPT_ROWS if is_taught else 0
         costs = spread_costs(options.step_cost, rows) if options.step_cost else None
         self._budget = Budget(costs)
         sampling = request.sampling
@@ -66,6 +76,8 @@ class TreeDrafter:
         self._knows_noise = options.shared_noise and sampling.temperature > 0.0
         self._n_prompt, self._n_output = len(prompt), 0
         self._history, self._recycled, self._places = History(), Recycled(), Places()
+        self._common, self._alike = Common(), Alike(embeddings)
+        self._found_alike: dict[int, Law | None] = {}
         self._mixture = Mixture()
         self._history.extend(prompt)
         self._tree = Tree()
@@ -132,13 +144,20 @@ class TreeDrafter:
         three, two, one = self._recycled.find(node.tail)
         said, suffix = self._history.read(node.matches)
         place = len(self._history.tokens) + node.depth
-        node.laws = (three, two, one, said, self._places.find(place))
+        common, alike = (None, None) if one else self._find_rest(node.tail[-1])
+        node.laws = (three, two, one, said, self._places.find(place), common, alike)
         node.situation = find_situation(node.laws, suffix)
         law = self._mixture.mix(node.laws, node.situation)
         if self._knows_noise and law:
             law = self._add_noise(law, place - self._n_prompt)
         node.children = sorted(law.items(), key=_by_chance)
         return node
+
+    def _find_rest(self, token: int) -> tuple[Law | None, Law | None]:
+        """Laws behind a token of which no row said anything: common tokens, and of its likes."""
+        if token not in self._found_alike:
+            self._found_alike[token] = self._alike.find(token, self._recycled.find_one)
+        return self._common.find(), self._found_alike[token]
 
     def _add_noise(self, law: dict[int, float], position: int) -> dict[int, float]:
         noise = gumbel(self._noise_key, position, np.fromiter(law, dtype=np.int64))
@@ -171,14 +190,28 @@ class TreeDrafter:
         if tree is self._tree and self._nodes:
             self._path = path
             self._budget.observe(sum(n.chance for n in self._nodes[1:]), len(path) - 1)
-        chances = make_laws(values, self._temperature).tolist()
-        laws = [dict(zip(i, p, strict=True)) for i, p in zip(ids.tolist(), chances, strict=True)]
-        tails = self._find_tails(tree)
+        laws = self._make_laws(values, ids)
         if "recycled" in self._sources:
-            for tail, law in zip(tails, laws, strict=True):
-                self._recycled.add(tail, law)
+            self._recycle(self._find_tails(tree), laws)
         if "window" in self._sources:
             self._remember_places(tree, laws, path)
+
+    def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
+        """Take the best tokens of the prompt's first rows: (n, n_top), logits and tokens."""
+        tokens = self._history.tokens
+        tails = [tuple(tokens[max(0, at - 2) : at + 1]) for at in range(len(values))]
+        self._recycle(tails, self._make_laws(values, ids))
+
+    def _make_laws(self, values: np.ndarray, ids: np.ndarray) -> list[Law]:
+        chances = make_laws(values, self._temperature).tolist()
+        return [dict(zip(i, p, strict=True)) for i, p in zip(ids.tolist(), chances, strict=True)]
+
+    def _recycle(self, tails: Sequence[tuple[int, ...]], laws: Sequence[Law]) -> None:
+        for tail, law in zip(tails, laws, strict=True):
+            self._recycled.add(tail, law)
+            self._common.add(law)
+            self._alike.add(tail[-1])
+        self._found_alike = {}
 
     def _find_tails(self, tree: Tree) -> list[tuple[int, ...]]:
         tails = [tuple(self._history.tokens[-3:])]

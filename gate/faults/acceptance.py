@@ -22,7 +22,7 @@ class Meddling:
         self._inner = inner
         self._change = change
         self.max_tree = inner.max_tree
-        self.n_top = inner.n_top
+        self.n_top, self.n_prompt = inner.n_top, inner.n_prompt
         self.n_emitted = 1
 
     def propose(self, last: int, output: Sequence[int], max_depth: int) -> Tree:
@@ -42,6 +42,10 @@ class Meddling:
     def learn(self, tree: Tree, values: np.ndarray, ids: np.ndarray, path: Sequence[int]) -> None:
         """Pass on."""
         self._inner.learn(tree, values, ids, path)
+
+    def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
+        """Pass on."""
+        self._inner.learn_prompt(values, ids)
 
 
 def useless(tree: Tree, last: int) -> Tree:

@@ -13,15 +13,17 @@ import torch
 from gate.collect import step_rows
 from gate.decoders.base import read_spec
 from gate.decoders.budget import Budget, spread_costs
+from gate.decoders.decoding import decode_batches
 from gate.decoders.drafting import Tree
+from gate.decoders.engine import PROMPT_ROWS
 from gate.decoders.mixture import Mixture, find_situation
 from gate.decoders.options import LookaheadOptions
-from gate.decoders.sources import History, Places, Recycled, make_laws
+from gate.decoders.sources import Common, History, Places, Recycled, make_laws
 from gate.decoders.tops import find_best, find_tops
 from gate.decoders.tree_drafter import TreeDrafter
 from gate.errors import UsageError
 from gate.models import LoadedModel
-from gate.records import Generation, Sampling, Step
+from gate.records import Generation, Request, Sampling, Step
 from tests.decoders.helpers import (
     TINY,
     assert_same_outputs,
@@ -198,6 +200,48 @@ def test_a_rejected_row_says_what_follows_its_last_tokens() -> None:
     drafter.propose(3, (3,), 9)
     drafter.learn(tree, np.array([[5.0, 0.0]] * 3), np.array([[4, 0], [9, 0], [7, 0]]), [0])
     assert drafter.propose(9, (3, 9), 9).tokens[0] == 7
+
+
+def test_a_row_of_the_prompt_says_what_follows_its_last_tokens() -> None:
+    drafter = TreeDrafter(LookaheadOptions(rows=9), make_request(), (1, 2, 3))
+    drafter.learn_prompt(np.array([[5.0, 0.0]] * 3), np.array([[2, 9], [7, 9], [4, 9]]))
+    assert drafter.propose(2, (2,), 9).tokens[0] == 7  # 2 stands at the prompt's second row
+
+
+def test_what_rows_say_most_often_is_guessed_behind_a_token_never_seen() -> None:
+    drafter = TreeDrafter(LookaheadOptions(rows=9), make_request(), (1, 2, 3))
+    drafter.learn_prompt(np.array([[5.0, 0.0]] * 3), np.array([[6, 9], [7, 9], [6, 9]]))
+    assert drafter.propose(8, (8,), 9).tokens[:2] == [6, 7]
+
+
+def test_the_common_law_is_the_mean_of_all_rows() -> None:
+    common = Common()
+    assert common.find() is None
+    for law in ({1: 0.5, 2: 0.25}, {2: 0.25}):
+        common.add(law)
+    assert common.find() == {1: 0.25, 2: 0.25}
+
+
+def test_the_prompt_teaches_the_same_whatever_the_batch(toy: LoadedModel) -> None:
+    told: dict[str, list[tuple[int, ...]]] = {}
+
+    class Listening(TreeDrafter):
+        name = ""
+
+        def learn_prompt(self, values: np.ndarray, ids: np.ndarray) -> None:
+            told.setdefault(self.name, []).append(tuple(ids[:, 0].tolist()))
+            super().learn_prompt(values, ids)
+
+    def make(request: Request, prompt: Sequence[int]) -> TreeDrafter:
+        drafter = Listening(LookaheadOptions(rows=9), request, prompt)
+        drafter.name = request.id
+        return drafter
+
+    requests = [make_request("a", (5, 6, 7)), make_request("b", tuple(range(5, 140)), max_tokens=4)]
+    for batch in (requests, requests[:1], requests[1:]):
+        list(decode_batches(toy, batch, make))
+    assert [len(set(one)) for one in told.values()] == [1, 1]
+    assert [len(told[name][0]) for name in ("a", "b")] == [3, PROMPT_ROWS]
 
 
 def test_the_window_keeps_what_rejected_rows_said_of_a_position() -> None:
