@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gate.report.page import PairRow
@@ -24,6 +24,8 @@ FACTS: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
 DECODER_FACTS = ("Decoder", "Options")
 INTENDED = "the change under test"
 DIFFERS = "differs"
+POOL_OPTIONS = frozenset({"window", "ngram", "guesses", "prompt_ngrams"})
+TREE_OPTIONS = frozenset({"rows", "sources", "shared_noise", "step_cost"})
 
 
 def list_facts(decision: Decision) -> tuple[PairRow, ...]:
@@ -73,8 +75,16 @@ def _read_first(data: object, paths: tuple[tuple[str, ...], ...]) -> str | None:
     for path in paths:
         value = read_path(data, *path)
         if value is not None:
-            return write_value(value)
+            return write_value(keep_used(value))
     return None
+
+
+def keep_used(value: object) -> object:
+    """Return a lookahead decoder's options without those that its other way of guessing has."""
+    if not isinstance(value, Mapping) or not set(value) >= POOL_OPTIONS | TREE_OPTIONS:
+        return value
+    unused = TREE_OPTIONS if value["rows"] is None else POOL_OPTIONS
+    return {key: item for key, item in value.items() if key not in unused}
 
 
 def _make_row(name: str, baseline: str | None, candidate: str | None, intended: bool) -> PairRow:  # noqa: FBT001

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gate.records import Criterion, Loosened, Outcome, Waiver
 from gate.report import render_html
+from gate.report.arms import keep_used
 from gate.report.judged import find_limits
 from gate.report.numbers import format_apart, format_difference, format_number, format_speedup
 from gate.report.plots import EDGE, WIDTH, Span, choose_axis, draw_strip
@@ -192,6 +193,15 @@ def test_what_was_compared_is_said_in_one_sentence_of_the_banner() -> None:
         "embedded:smollm2-135m-instruct, float32, cpu, smoke, 60 requests"
     )
     assert not make_page(make_decision(provenance={})).compared
+
+
+def test_options_that_the_chosen_way_of_guessing_does_not_have_are_left_out() -> None:
+    pool = {"window": 5, "ngram": 4, "guesses": 5, "prompt_ngrams": False}
+    tree = {"rows": 40, "sources": ["window"], "shared_noise": True, "step_cost": []}
+    both = {**pool, **tree, "context": None}
+    assert keep_used(both) == {**tree, "context": None}
+    assert keep_used({**both, "rows": None}) == {**pool, "context": None}
+    assert keep_used({"context": None}) == {"context": None}
 
 
 def test_a_criterion_that_nobody_judged_says_so() -> None:
