@@ -16,6 +16,8 @@ import pstats
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ ABLATIONS: dict[str, list[str]] = {
 }
 BATCH = 10
 TEMPERATURES = (0.7, 1.0)
+MEMORY_TOKENS = 8  # committed in the memory measurement: the peak comes early
 LOOKUP_TOKENS = 10  # drafted at once by transformers' prompt lookup, its own usual figure
 
 
@@ -255,12 +258,46 @@ def _cumulative(stats: Mapping[tuple[str, int, str], Any], file: str, name: str)
 
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
-    """Yield bytes that plan time declares for a batch, plain and with each budget."""
-    request = bench.requests[0]
+    """Yield the memory that decoding took beside what plan time declares for it, by batch.
+
+    The peak resident memory of a process of its own, above what the loaded model holds.
+    """
     for batch in (1, 8, 32):
+        plain = 0.0
         for rows in (1, *bench.arguments.rows):
-            needed = batch * request_bytes(bench.model, request, rows)
-            yield {"batch": batch, "rows": rows, "declared_mib": round(needed / 2**20, 1)}
+            requests = _repeat_requests(bench.model, batch)
+            each = max(request_bytes(bench.model, r, rows) for r in requests)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                peak = pool.submit(_measure_peak, batch, rows).result()
+            plain = peak if rows == 1 else plain
+            figures = {
+                "peak_mib": peak,
+                "above_plain_mib": peak - plain,
+                "declared_mib": batch * each / 2**20,
+            }
+            rounded = {name: round(value, 1) for name, value in figures.items()}
+            yield {"batch": batch, "rows": rows, **rounded}
+
+
+def _repeat_requests(model: LoadedModel, batch: int) -> list[Request]:
+    known = make_requests(model, 3, MEMORY_TOKENS)
+    return [replace(known[n % len(known)], id=f"{n}", eos_ids=()) for n in range(batch)]
+
+
+def _measure_peak(batch: int, rows: int) -> float:
+    """Return the most resident memory of a batch, MiB, above that before it. Linux only."""
+    model = load_model(resolve_model(ModelConfig(id=MODEL), Path.cwd(), print))
+    torch.set_num_threads(1)
+    requests = _repeat_requests(model, batch)
+    before = _read_status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    decode(model, {"kind": "lookahead", "rows": rows}, requests, batch)
+    return _read_status("VmHWM") - before
+
+
+def _read_status(key: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
