@@ -61,7 +61,7 @@ def approve(project: Project, run: Path, name: str, now: dt.datetime) -> str:
 
 def read_finished(run: Path, now: dt.datetime) -> Finished:
     """Read a run that may be approved. Raises UsageError for every other."""
-    folder = run if run.is_dir() else run.parent
+    folder = run.parent if run.is_file() else run
     decision, store = read_decision(folder), RunStore(folder.resolve())
     _check_decision(decision, now)
     stored = store.read("plan.json", StoredPlan)

@@ -45,7 +45,12 @@ def describe_surface(plan: Plan) -> Surface:
 
 
 def write_surface(path: Path, surface: Surface) -> None:
-    """Write a surface file, whole or not at all."""
+    """Write a surface file, whole or not at all. Raises UsageError where it cannot be written."""
+    if path.is_dir():
+        msg = (
+            f"--out {path}: a folder; name the file to write, for instance {path / 'surface.json'}"
+        )
+        raise UsageError(msg)
     write_atomically(path, msgspec.json.format(encode(surface), indent=1) + b"\n")
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gate.cli import main
+from gate.errors import UsageError
 from gate.provenance import make_surface
 from gate.records import Decision
 from gate.store import ENCODER, read_decision, seal
@@ -250,3 +251,10 @@ def test_how_long_a_decision_is_valid_is_configured(toy: Any, tmp_path: Path) ->
 def test_write_and_read_a_surface(tmp_path: Path) -> None:
     write_surface(tmp_path / "a.json", describe(VALUES))
     assert json.loads((tmp_path / "a.json").read_text())["values"] == VALUES
+
+
+def test_a_surface_is_not_written_over_a_folder(tmp_path: Path) -> None:
+    surface = describe({"runtime": {"dtype": "float32"}})
+    with pytest.raises(UsageError, match=r"a folder; name the file to write"):
+        write_surface(tmp_path, surface)
+    assert list(tmp_path.iterdir()) == []

@@ -24,6 +24,7 @@ def execute(arguments: argparse.Namespace) -> int:
     import msgspec  # noqa: PLC0415
 
     from gate.config import load_project  # noqa: PLC0415
+    from gate.export.text import to_line  # noqa: PLC0415
     from gate.plan import make_plan  # noqa: PLC0415
     from gate.progress import Progress  # noqa: PLC0415
     from gate.store import encode  # noqa: PLC0415
@@ -34,5 +35,5 @@ def execute(arguments: argparse.Namespace) -> int:
         sys.stdout.write(msgspec.json.format(encode(surface), indent=1).decode())
     else:
         write_surface(arguments.out, surface)
-        print(f"surface {surface.hash}: {arguments.out}")
+        print(to_line(f"surface {surface.hash}: {arguments.out}", 2000))
     return 0

@@ -105,7 +105,11 @@ class EndpointDecoder:
         """Model, kind and version of the server, asked once. Raises RunError."""
         if self._identity is None:
             self._activate()
-            self._identity = identify(self.ask, self._options, self._place.arm)
+            try:
+                self._identity = identify(self.ask, self._options)
+            except RunError as error:
+                msg = f"{self._place.arm}: {error}"
+                raise RunError(msg) from error
         return self._identity
 
     @property
@@ -131,6 +135,7 @@ class EndpointDecoder:
             raise RunError(msg) from error
 
     def _probe(self) -> Capabilities:
+        _ = self.identity  # raises under the arm's name
         try:
             found = probe(self)
         except RunError as error:

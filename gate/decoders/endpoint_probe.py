@@ -86,19 +86,19 @@ class Probed(Protocol):
         ...
 
 
-def identify(ask: Ask, options: EndpointOptions, arm: str) -> Identity:
+def identify(ask: Ask, options: EndpointOptions) -> Identity:
     """Return model, kind and version. Raises RunError where the server cannot be worked with."""
     outcome = ask(MODELS)
     listed = _list_models(outcome.value)
     if not listed and not options.model:
         msg = (
-            f"{arm}: the server lists no model ({outcome.error or 'an empty list'}); start it, "
+            f"the server lists no model ({outcome.error or 'an empty list'}); start it, "
             "correct base_url or api_key_env, or name the model"
         )
         raise RunError(msg)
     if outcome.error and not outcome.error.startswith(("HTTP 404", "HTTP 405", "HTTP 501")):
         msg = (
-            f"{arm}: the server cannot be asked ({outcome.error}); start it, or correct base_url "
+            f"the server cannot be asked ({outcome.error}); start it, or correct base_url "
             "or api_key_env"
         )
         raise RunError(msg)
