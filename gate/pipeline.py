@@ -204,15 +204,16 @@ def publish(store: RunStore, decision: Decision) -> None:
     point_latest(store.folder.parent, store.run_id)
 
 
-def render_redacted(folder: Path, decision: Decision) -> None:
+def render_redacted(folder: Path, decision: Decision, expired: str = "") -> None:
     """Write the same files, decision.json included, without prompts, outputs and messages."""
     shared = seal(redact(decision))
-    render(folder, shared)
+    render(folder, shared, expired)
     write_atomically(folder / "decision.json", encode_record(shared))
 
 
-def render(folder: Path, decision: Decision) -> None:
-    """Write report.html, summary.md and junit.xml from a decision."""
-    write_atomically(folder / "report.html", render_html(decision))
-    write_atomically(folder / "summary.md", render_summary(decision))
+def render(folder: Path, decision: Decision, expired: str = "") -> None:
+    """Write report.html, summary.md and junit.xml from a decision; expired: why it is over."""
+    write_atomically(folder / "report.html", render_html(decision, expired))
+    over = "> **This decision has expired: run the gate again.**\n\n" if expired else ""
+    write_atomically(folder / "summary.md", over + render_summary(decision))
     write_atomically(folder / "junit.xml", render_junit(decision))

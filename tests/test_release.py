@@ -207,7 +207,23 @@ def test_report_says_that_a_decision_expired_and_returns_it(
     path.write_bytes(ENCODER.encode(make_sealed(expires_at="2026-01-01T00:00:00+00:00")))
     assert main(["report", str(path)]) == 3
     assert "no longer stands" in capsys.readouterr().err
-    assert (tmp_path / "report.html").exists()
+    page = (tmp_path / "report.html").read_text()
+    assert "PASS, expired</h1>" in page
+    assert "Do not ship on this page" in page
+    assert "Ready to sign" not in page
+    assert "is-PASS" not in page.split("</h1>")[0].rpartition("<section")[2]
+    assert "has expired" in (tmp_path / "summary.md").read_text().splitlines()[0]
+
+
+def test_a_pass_without_any_evidence_is_not_drawn_whatever_its_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "decision.json"
+    forged = seal(msgspec.structs.replace(make_sealed(), verdicts=()))
+    path.write_bytes(ENCODER.encode(forged))
+    assert main(["report", str(path)]) == 2
+    assert "no blocking criterion was judged" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_run_and_gate_surface_say_the_same(toy: Any, tmp_path: Path) -> None:

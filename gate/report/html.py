@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gate.records import Decision
 
 
-def render_html(decision: Decision) -> str:
-    """Return the decision as one self-contained page.
+def render_html(decision: Decision, expired: str = "") -> str:
+    """Return the decision as one self-contained page. expired: why it no longer stands.
 
     Errors: RunError where an outcome is unknown.
     """
-    return render_page("report.html.j2", page=make_page(decision), width=WIDTH)
+    return render_page("report.html.j2", page=make_page(decision, expired), width=WIDTH)
 
 
 def render_page(template: str, **values: object) -> str:

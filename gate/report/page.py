@@ -222,6 +222,7 @@ class Page:
     run_id: str
     created_at: str
     expires_at: str
+    expired: str
     badge: Badge
     headline: str
     reason: str

@@ -44,9 +44,11 @@ from gate.report.wording import (
     ACCEPTANCE_UNKNOWN,
     BASELINE_BROKEN,
     CLAIMS,
+    EXPIRED,
     NO_VERDICTS,
     NOT_COVERED,
     PURPOSES,
+    RUN_AGAIN,
     SECTIONS,
     WITH_WAIVERS,
     describe_group,
@@ -61,30 +63,35 @@ UNKNOWN = "unknown"
 N_NAMED = 4  # criteria named on a tile
 
 
-def make_page(decision: Decision) -> Page:
-    """Return the decision as view records.
+def make_page(decision: Decision, expired: str = "") -> Page:
+    """Return the decision as view records. expired: why it no longer stands; empty: it does.
 
     Errors: RunError where an outcome is unknown.
     """
     check_outcomes(decision)
     outcome = Outcome(decision.outcome)
+    over = " (expired)" if expired else ""
     verdicts, forks, speed = list_verdicts(decision), list_forks(decision), list_speed(decision)
     return Page(
-        title=f"{outcome} · decoding gate · {decision.run_id or UNKNOWN}",
+        title=f"{outcome}{over} · decoding gate · {decision.run_id or UNKNOWN}",
         sections=SECTIONS,
         run_id=decision.run_id or UNKNOWN,
         created_at=write_time(decision.created_at),
         expires_at=write_time(decision.expires_at),
+        expired=expired,
         badge=make_badge(outcome),
-        headline=_write_headline(decision),
+        headline=EXPIRED if expired else _write_headline(decision),
         reason=decision.reason or "No reason was recorded.",
-        next_step=write_next_step(outcome, decision.purpose),
+        next_step=RUN_AGAIN if expired else write_next_step(outcome, decision.purpose),
         halves=_write_halves(decision),
         claim=decision.claim,
         claim_meaning=CLAIMS.get(decision.claim, ""),
         purpose=decision.purpose,
         purpose_meaning=PURPOSES.get(decision.purpose, ""),
-        alerts=_list_alerts(decision),
+        alerts=(
+            *([f"This decision no longer stands: {expired}"] if expired else []),
+            *_list_alerts(decision),
+        ),
         notes=_list_notes(decision),
         arms=(arms := list_facts(decision)),
         compared=write_compared(arms),

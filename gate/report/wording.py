@@ -103,6 +103,10 @@ def describe_group(name: str) -> str:
     return GROUPS.get(name, name)
 
 
+EXPIRED = "Do not ship on this page: the decision no longer stands"
+RUN_AGAIN = "Run the gate again: packages, traffic and hardware move on."
+
+
 def write_headline(outcome: Outcome, purpose: str, claim: str) -> str:
     """Return what the outcome means for the person who signs."""
     if outcome == Outcome.PASS:
