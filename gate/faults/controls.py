@@ -17,7 +17,7 @@ from gate.faults.speculative import SpeculativeSampler, speculative
 from gate.faults.stock import StockDecoder
 from gate.records import Claim, Record, Request
 
-ROWS = 24  # rows of a step that random drafts fill
+ROWS = 8  # rows of a step that random drafts fill
 
 
 class Control(Record, frozen=True, kw_only=True):

@@ -26,8 +26,15 @@ from gate.measures.float32 import Float32
 from gate.measures.paired import Arm
 from gate.plan import SESSION, make_plan
 from gate.progress import Advance, Progress
-from gate.records import AcceptanceReference, DecoderSpec, Outcome, Record
-from gate.selftest.bench import MAKE, SAMPLED, Batches, Bench, open_bench
+from gate.records import (
+    AcceptanceReference,
+    DecoderSpec,
+    Outcome,
+    Record,
+    Request,
+    needs_processing,
+)
+from gate.selftest.bench import MAKE, SAMPLED, Batches, Bench, Keep, open_bench
 from gate.selftest.jobs import run_shares, share_arguments
 from gate.selftest.judging import judge_collected, raised_measures, worst_outcome
 from gate.selftest.rows import ControlRow, FaultRow, SelfTest, describe, write_json
@@ -48,6 +55,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "baseline": ("tasks",),
 }
 """The requests of a kind. A full run adds the others of the first two groups."""
+QUICK_CONFORMANCE: Mapping[str, Keep] = {
+    "sampling": lambda r: r.sampling.temperature > 0.0,
+    "processors": lambda r: processes_logits(r) or r.n_logprobs is not None,
+    "stopping": lambda r: ends_early(r) or r.sampling.temperature == 0.0,
+    "cache": lambda r: not processes_logits(r),
+}
+"""The conformance requests that a quick run sends to a fault of a kind; a full run sends all."""
 QUICK_TOKENS = 300
 """Task tokens, at least, of a control in a quick run; of a fault each says its own."""
 NEEDS_MANY = ("error_rate",)
@@ -177,13 +191,14 @@ class Examiner:
     def _choose(self, bench: Bench, fault: Any) -> dict[str, Batches]:
         if fault.needs == "sliding":
             return bench.choose(("tasks",), None)
+        keep = QUICK_CONFORMANCE.get(fault.kind) if self._options.quick else None
         if fault.needs == SAMPLED:
             limit = fault.n_tokens if self._options.quick else None
-            return bench.choose((CONFORMANCE, SAMPLED), limit)
+            return bench.choose((CONFORMANCE, SAMPLED), limit, keep)
         if not self._options.quick:
             return bench.choose((CONFORMANCE, "tasks"), None)
         names_class = isinstance(fault.strength, str) or fault.kind == "performance"
-        return bench.choose(GROUPS[fault.kind], None if names_class else fault.n_tokens)
+        return bench.choose(GROUPS[fault.kind], None if names_class else fault.n_tokens, keep)
 
     def _collect(self, bench: Bench, fault: Any, chosen: Mapping[str, Batches]) -> Collected:
         spec = spec_of(fault.id)
@@ -244,7 +259,8 @@ class Examiner:
         is_short = self._options.quick and not control.needs
         chosen = bench.choose(groups, QUICK_TOKENS if is_short else None)
         baseline = bench.baseline_arm(chosen)
-        arm, _ = bench.run(spec_of(control.id), chosen, tap=True, size=control.batch)
+        tap = not is_short or control.claim == "lossless"
+        arm, _ = bench.run(spec_of(control.id), chosen, tap=tap, size=control.batch)
         collected = bench.collected(chosen, baseline, arm)
         exact = self._open_float32()
         if exact and control.needs != "sliding":
@@ -291,6 +307,17 @@ def describe_catalogue() -> list[str]:
 def spec_of(name: str) -> DecoderSpec:
     """Return the specification of a catalogue entry, as gate.toml would give it."""
     return DecoderSpec(kind="python", target=MAKE, options={"fault": name}, noise="own")
+
+
+def processes_logits(request: Request) -> bool:
+    """Whether anything but temperature and cuts stands between logits and token."""
+    greedy = msgspec.structs.replace(request.sampling, temperature=0.0)
+    return needs_processing(msgspec.structs.replace(request, sampling=greedy))
+
+
+def ends_early(request: Request) -> bool:
+    """Whether the request asks for an end, or for what happens at ends."""
+    return bool(request.stop or request.min_tokens or request.stream or len(request.eos_ids) > 1)
 
 
 def greedy_outputs(chosen: Mapping[str, Batches], baseline: Arm) -> list[tuple[Any, Any]]:

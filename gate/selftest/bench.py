@@ -6,7 +6,7 @@ scores they have. Both arms run under one batch plan, whole batches at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +25,11 @@ from gate.timing import Timing
 BATCH = 32
 SAMPLED = "sampled"
 """Task and class of the sampled twins of the task prompts."""
-SAMPLED_TOKENS = 5000
+SAMPLED_TOKENS = 5600
 SAMPLED_LENGTH = 32
+SAMPLED_PROMPTS = 60
+LONG_PROMPT = 256
+"""Tokens of a prompt that shares no batch with shorter ones: those would be padded to it."""
 LAWS = (
     Sampling(temperature=1.0),
     Sampling(temperature=0.7, top_p=0.9),
@@ -35,6 +38,7 @@ LAWS = (
 )
 MAKE = "gate.faults:make"
 Batches = tuple[tuple[Request, ...], ...]
+Keep = Callable[[Request], bool]
 
 
 class RememberingReferee:
@@ -79,9 +83,18 @@ class Bench:
     drafts: Any = None
     baseline: dict[str, list[BatchResult]] = field(default_factory=dict)
 
-    def choose(self, groups: Iterable[str], n_tokens: int | None) -> dict[str, Batches]:
-        """Return batches of the groups; no more of each than ``n_tokens``, where given, needs."""
-        return {name: self._first(name, n_tokens) for name in groups}
+    def choose(
+        self, groups: Iterable[str], n_tokens: int | None, keep: Keep | None = None
+    ) -> dict[str, Batches]:
+        """Return batches of the groups; no more of each than ``n_tokens``, where given, needs.
+
+        keep: which conformance requests are wanted; None: all.
+        """
+        chosen = {name: self._first(name, n_tokens) for name in groups}
+        if keep and CONFORMANCE in chosen:
+            kept = [r for batch in chosen[CONFORMANCE] for r in batch if keep(r)]
+            chosen[CONFORMANCE] = split(kept, BATCH)
+        return chosen
 
     def _first(self, group: str, n_tokens: int | None) -> Batches:
         whole = self.batches[group]
@@ -115,11 +128,8 @@ class Bench:
     def baseline_arm(self, chosen: Mapping[str, Batches]) -> Arm:
         """Return the baseline's outputs of the chosen batches."""
         spec = DecoderSpec(kind="autoregressive")
-        results = [
-            result
-            for group, batches in chosen.items()
-            for result in self.baseline[group][: len(batches)]
-        ]
+        keys = {(r.id, r.repeat) for batches in chosen.values() for b in batches for r in b}
+        results = [keep_only(result, keys) for name in chosen for result in self.baseline[name]]
         return make_arm(spec, results)
 
     def collected(
@@ -168,18 +178,34 @@ def plan_batches(plan: Plan, session: Any) -> dict[str, Batches]:
     size = session.fit_batch([*conformance, *tasks, *twins], widest, BATCH, memory)
     n = -(-len(tasks) // size)
     return {
-        CONFORMANCE: _split(conformance, size),
+        CONFORMANCE: split(conformance, size),
         "tasks": tuple(tuple(tasks[start::n]) for start in range(n)),
-        SAMPLED: _split(twins, size),
+        SAMPLED: split(twins, size),
     }
 
 
-def _split(requests: Sequence[Request], size: int) -> Batches:
-    return tuple(tuple(requests[at : at + size]) for at in range(0, len(requests), size))
+def split(requests: Sequence[Request], size: int) -> Batches:
+    """Return batches of at most ``size``, long prompts in batches of their own."""
+    long = [r for r in requests if len(r.prompt) > LONG_PROMPT]
+    short = [r for r in requests if len(r.prompt) <= LONG_PROMPT]
+    return tuple(
+        tuple(some[at : at + size]) for some in (short, long) for at in range(0, len(some), size)
+    )
+
+
+def keep_only(result: BatchResult, keys: Collection[Key]) -> BatchResult:
+    """Return a batch without the requests that are not among ``keys``."""
+    return msgspec.structs.replace(
+        result,
+        generations=tuple(g for g in result.generations if (g.request_id, g.repeat) in keys),
+        scores=tuple(s for s in result.scores if (s.request_id, s.repeat) in keys),
+    )
 
 
 def make_twins(tasks: Sequence[Request]) -> list[Request]:
-    """Return sampled requests of the task prompts, at least SAMPLED_TOKENS tokens' worth."""
+    """Return sampled requests of the shortest prompts, at least SAMPLED_TOKENS tokens' worth."""
+    shortest = sorted(tasks, key=lambda r: len(r.prompt))[:SAMPLED_PROMPTS]
+    tasks = [request for request in tasks if request in shortest]
     n = max(2 * len(tasks), SAMPLED_TOKENS // SAMPLED_LENGTH + 1)
     return [
         msgspec.structs.replace(
