@@ -14,12 +14,31 @@ from typing import Any
 from gate.cli import main as run_gate
 
 EXPECTED = (0, 3, 4, 5)
+WANTED = frozenset(
+    {
+        "acceptance",
+        "crossover_batch",
+        "device_seconds",
+        "exercised",
+        "pit_distance",
+        "profile",
+        "routing",
+        "sweep",
+        "time_ratio",
+        "token_defects",
+    }
+)
+NESTED = frozenset({"break_even", "step_cost_ratio", "curve", "chosen", "kept"})
+"""Details that are kept although they are tables."""
 
 
 def describe(decision: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a decision that a reader of the example wants."""
-    measured = [c for c in decision["comparisons"] if c["difference"] or c["candidate"] is not None]
-    wanted = ("acceptance", "exercised", "token_defects", "pit_distance", "time_ratio")
+    measured = [
+        c
+        for c in decision["comparisons"]
+        if c["difference"] or c["candidate"] is not None or c["measure"] == "profile"
+    ]
     arms = decision["provenance"]
     return {
         "run_id": decision["run_id"],
@@ -35,14 +54,18 @@ def describe(decision: dict[str, Any]) -> dict[str, Any]:
             {key: c.get(key) for key in ("measure", "group", "baseline", "candidate", "difference")}
             | {"detail": _keep_numbers(c["detail"])}
             for c in measured
-            if c["measure"] in wanted
+            if c["measure"] in WANTED
         ],
         "arms": {name: arms[name] for name in arms},
     }
 
 
 def _keep_numbers(detail: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in detail.items() if isinstance(value, int | float | str)}
+    return {
+        key: value
+        for key, value in detail.items()
+        if key in NESTED or isinstance(value, int | float | str)
+    }
 
 
 def main(words: list[str] | None = None) -> int:

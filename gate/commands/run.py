@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from gate.commands.common import (
-    EXIT_CODES,
     REDACTED,
     add_quiet,
     add_redact,
+    decide_into,
     now,
     reports_folder,
-    tell_decision,
 )
-from gate.errors import UsageError
+from gate.records import Decision
 
 SUMMARY = "run the gate and write a decision and a report"
 
@@ -31,23 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the gate: refused input removes reports/latest, so that no older verdict stands."""
+    out = reports_folder(arguments)
+    return decide_into(out, lambda: _run(arguments, out))
+
+
+def _run(arguments: argparse.Namespace, out: Path) -> Decision:
     from gate.config import load_project, without_timing  # noqa: PLC0415
     from gate.pipeline import render_redacted, run  # noqa: PLC0415
     from gate.progress import Progress  # noqa: PLC0415
-    from gate.store import remove_latest  # noqa: PLC0415
 
-    out = reports_folder(arguments)
-    try:
-        remove_latest(out)  # whatever happens next, yesterday's verdict is not today's
-        project = load_project(arguments.config)
-        if arguments.no_timing:
-            project = without_timing(project)
-        decision = run(project, out, Progress(is_quiet=arguments.quiet), now)
-        if arguments.redact:
-            render_redacted(out / decision.run_id / REDACTED, decision)
-    except OSError as error:
-        msg = f"{out}: cannot be written ({error.strerror}); name another folder with --out"
-        raise UsageError(msg) from error
-    print(tell_decision(decision))
-    print(f"report: {out / decision.run_id / 'report.html'}")
-    return EXIT_CODES[decision.outcome]
+    project = load_project(arguments.config)
+    if arguments.no_timing:
+        project = without_timing(project)
+    decision = run(project, out, Progress(is_quiet=arguments.quiet), now)
+    if arguments.redact:
+        render_redacted(out / decision.run_id / REDACTED, decision)
+    return decision
