@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from gate.cli import main
 from tests.endpoint_project import QUICK, SKIP, run, verdict, write_project
 from tests.fake_server import KEY, serve
+from tests.toy_project import CLASSES, write_rows
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -218,3 +220,30 @@ def test_a_run_that_was_stopped_is_resumed_without_asking_again(project: Path) -
         assert len(candidate.bodies) == n_asked
     shown = json.loads((folder / "candidate/capabilities.json").read_text())
     assert shown["honours"]["stop"] == "honoured"
+
+
+def test_mixed_blocks_come_to_both_servers_at_the_same_random_times(tmp_path: Path) -> None:
+    project = write_project(tmp_path)
+    rows = [
+        {"id": f"t-{name}-{n}", "request_class": name, "prompt": f"timing {name} {n}",
+         "max_tokens": 8, "stop": []}
+        for name in CLASSES for n in range(8)
+    ]  # fmt: skip
+    write_rows(project / "evalset/timing.jsonl", rows)
+    load = '[serving]\nmixed_requests = 4\narrival_rate_per_s = 100.0\narrivals = "poisson"'
+    with serve() as baseline, serve(fault=lambda *_: "slow") as candidate:
+        _, decision = run(project, at(baseline.url), at(candidate.url, "") + f"\n{load}\n")
+    found = {(c["measure"], c["group"]): c for c in decision["comparisons"]}
+    assert found["time_ratio", "mixed"]["difference"]["n"] == 8
+    assert found["time_ratio", "mixed"]["candidate"] > 0.02
+    arrived = [
+        [
+            generation["trace"]["sent_s"]
+            for file in sorted((project / "reports/latest" / arm).glob("*mixed*"))
+            for generation in json.loads(file.read_text())["generations"]
+        ]
+        for arm in ("baseline", "candidate")
+    ]
+    assert len(arrived[0]) == 8
+    assert arrived[0] == arrived[1]
+    assert len({round(b - a, 9) for a, b in pairwise(arrived[0][:4])}) == 3
