@@ -169,11 +169,16 @@ def _time(_: Criterion, comparison: Comparison) -> str:
     place = "" if comparison.group == "all" else f" on {comparison.group}"
     if estimate is None:
         return f"the time per request was not measured{place}"
-    low, high = (f"{v:.2f}" if v is not None else "unbounded" for v in estimate.interval)
-    word = "faster" if estimate.statistic < 1 else "slower"
+    low, high = estimate.interval
+    ends = " to ".join("unbounded" if end is None else f"{end:.2f}" for end in (low, high))
+    word = "no difference is shown"
+    if high is not None and high < 1.0:
+        word = "faster"
+    elif low is not None and low > 1.0:
+        word = "slower"
     return (
         f"the candidate takes {estimate.statistic:.2f} times the baseline's time per request"
-        f"{place} ({low} to {high}): {word}"
+        f"{place} ({ends}): {word}"
     )
 
 
