@@ -290,6 +290,8 @@ def summarise(outcome: Outcome, verdicts: Sequence[Verdict], *, gain_note: str) 
         chosen = [v for v in deciding if v.criterion in wanted and v.group == "all"]
         chosen = chosen or sorted(deciding, key=lambda v: v.criterion.startswith("baseline "))[:1]
         return _sentence([v.reason for v in chosen] + ([gain_note] if gain_note else []))
+    # of the gain the whole traffic first: speed and cost say more than speed and one class's speed
+    deciding.sort(key=lambda v: (v.half == "gain", v.half == "gain" and v.group != "all"))
     more = len(deciding) - 2
     parts = [f"{v.criterion}: {v.reason}" for v in deciding[:2]]
     return _sentence(parts + ([f"and {more} more"] if more > 0 else []))

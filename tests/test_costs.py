@@ -18,7 +18,10 @@ from gate.errors import UsageError
 from gate.gain_config import EconomicsConfig
 from gate.gain_words import explain_curve, explain_steps, note_gain
 from gate.measures.economics import compare_economics
-from gate.records import Comparison, Decision, Outcome
+from gate.measures.routing import choose_classes
+from gate.measures.strata import Moments
+from gate.reasons import summarise
+from gate.records import Comparison, Decision, Outcome, Verdict
 from gate.routing_file import write_routing
 from gate.store import encode_record, seal
 
@@ -242,3 +245,22 @@ def test_rows_are_called_free_or_not_by_the_curve_that_was_measured() -> None:
     assert told == "rows are not free here: steps of 2 and 4 rows cost 1.20 and 1.90 plain steps"
     assert explain_curve(curve(1.0, 1.01, 1.05)) == ""
     assert explain_curve(Comparison(measure="profile")) == ""
+
+
+def test_a_class_that_is_kept_says_what_it_costs_there() -> None:
+    few = [Moments(name="a", share=1.0, n=2, baseline=1.0, candidate=1.5, var_baseline=0.3,
+                   var_candidate=0.3, cov=0.1)]  # fmt: skip
+    kept = choose_classes(few).kept
+    assert kept == {
+        "a": "2 pairs do not tell, all classes judged at once (1.50 times as much there)"
+    }
+
+
+def test_a_gain_that_fails_gives_speed_and_cost_of_the_whole_traffic_as_its_reason() -> None:
+    def fail(criterion: str, group: str) -> Verdict:
+        return Verdict(criterion=criterion, group=group, outcome=Outcome.FAIL, blocking=True,
+                       half="gain", reason=f"{criterion} of {group}")  # fmt: skip
+
+    verdicts = [fail(name, group) for name in ("speed", "cost") for group in ("all", "code")]
+    told = summarise(Outcome.FAIL, verdicts, gain_note="")
+    assert told == "speed: speed of all; cost: cost of all; and 2 more."

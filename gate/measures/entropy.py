@@ -35,16 +35,20 @@ def _compare(
         return Comparison(measure="entropy", group=group, unit="nats", note="no output was scored")
     before, after = (np.array([_mean(arm, key) for key in scored]) for arm in _arms(paired))
     requests = [key[0] for key in scored]
+    is_same = not (after - before).any()
     return Comparison(
         measure=base.measure,
         group=group,
         unit=base.unit,
         baseline=float(before.mean()),
         candidate=float(after.mean()),
-        difference=bound_each_side(
+        difference=None
+        if is_same
+        else bound_each_side(
             lambda level: clustered_mean_difference(after - before, requests, level),
             confidence_level,
         ),
+        note="the same in every request" if is_same else None,
     )
 
 

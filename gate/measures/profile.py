@@ -35,18 +35,23 @@ def profile_model(
     candidate_rows: rows of one request in the candidate's step. batches: ascending. A shape that
     does not fit the memory is left out.
     """
-    copied, matmul = measure_copy(model.device), measure_matmul(model.device, model.dtype)
+    ceilings = measure_ceilings(model)
     config = model.model.config.get_text_config(decoder=True)
     context = min(context, max(8, model.context - candidate_rows - 1))
     shapes = [(b, r) for b in batches for r in _list_rows(candidate_rows, is_first=b == batches[0])]
-    points = []
+    steps = []
     for batch, rows in shapes:
         try:
-            wall = time_step(model, batch, rows, context)
+            steps.append((batch, rows, context, time_step(model, batch, rows, context)))
         except (torch.OutOfMemoryError, MemoryError):
             continue
-        points.append(_make_point(model, config, batch, rows, context, wall, copied, matmul))
-    wall = time_prefill(model, context)
+    steps.append((1, context, 0, time_prefill(model, context)))
+    counted = [(*one, *count_step(model.model, config, model.dtype, *one[:3])) for one in steps]
+    # what a step reached is no more than what the device can do, whoever disturbed the ceilings
+    again = measure_ceilings(model)
+    copied = max(ceilings[0], again[0], *(n_bytes / wall for *_, wall, n_bytes, _ in counted))
+    matmul = max(ceilings[1], again[1], *(n_flops / wall for *_, wall, _, n_flops in counted))
+    *points, prefill = (_make_point(*one, copied, matmul) for one in counted)
     return Profile(
         device=_name_device(model.device),
         dtype=str(model.dtype).removeprefix("torch."),
@@ -56,7 +61,7 @@ def profile_model(
         cache_bytes_per_token=cache_bytes(config, 1, model.dtype),
         candidate_rows=candidate_rows,
         points=tuple(points),
-        prefill=_make_point(model, config, 1, context, 0, wall, copied, matmul),
+        prefill=prefill,
         free_bytes=free_bytes(model.device),
         device_figures=read_nvml(model.device),
     )
@@ -91,6 +96,11 @@ def synchronise(device: torch.device) -> None:
     """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def measure_ceilings(model: LoadedModel) -> tuple[float, float]:
+    """Return bytes copied, and operations of a matrix product, per second."""
+    return measure_copy(model.device), measure_matmul(model.device, model.dtype)
 
 
 def measure_copy(device: torch.device) -> float:
@@ -134,16 +144,15 @@ def time_prefill(model: LoadedModel, n_tokens: int) -> float:
 
 
 def _make_point(
-    model: LoadedModel,
-    config: Any,
     batch: int,
     rows: int,
     context: int,
     wall_s: float,
+    n_bytes: int,
+    n_flops: int,
     copied: float,
     matmul: float,
 ) -> StepPoint:
-    n_bytes, n_flops = count_step(model.model, config, model.dtype, batch, rows, context)
     return StepPoint(
         batch=batch,
         rows=rows,

@@ -69,9 +69,12 @@ def _find_reason(one: Moments, level: float) -> str:
     low, high = estimate_ratio([one.alone], level).interval
     if high is not None and high < 1.0:
         return ""
+    ratio = one.candidate / one.baseline
     if low is not None and low > 1.0:
-        return f"it costs {one.candidate / one.baseline:.2f} times as much there"
-    return f"{one.n} pairs do not tell whether it saves or costs"
+        return f"it costs {ratio:.2f} times as much there"
+    return (
+        f"{one.n} pairs do not tell, all classes judged at once ({ratio:.2f} times as much there)"
+    )
 
 
 def blend(

@@ -82,7 +82,7 @@ def _write_seconds(one: Comparison) -> tuple[str, ...]:
 def _write_hidden(whole: Comparison | None) -> str:
     detail = whole.detail if whole else {}
     losing, hidden = (_list_names(detail, key) for key in ("losing_classes", "hidden_by_blend"))
-    text = f"Costs more under the candidate, by its whole interval: {losing or 'none'}."
+    text = f"Proven to cost more, all classes judged at once: {losing or 'none'}."
     if hidden:
         text += f" The blend hides it: {hidden}."
     return text

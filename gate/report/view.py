@@ -82,7 +82,9 @@ def make_page(decision: Decision, expired: str = "") -> Page:
         badge=make_badge(outcome),
         headline=EXPIRED if expired else _write_headline(decision),
         reason=decision.reason or "No reason was recorded.",
-        next_step=RUN_AGAIN if expired else write_next_step(outcome, decision.purpose),
+        next_step=RUN_AGAIN
+        if expired
+        else write_next_step(outcome, decision.purpose, Outcome(decision.content)),
         halves=_write_halves(decision),
         claim=decision.claim,
         claim_meaning=CLAIMS.get(decision.claim, ""),

@@ -104,6 +104,10 @@ def describe_group(name: str) -> str:
 
 
 EXPIRED = "Do not ship on this page: the decision no longer stands"
+GAIN_FAILS = (
+    "The answers held; the gain did not. “What the change earns” shows why, what it would take, "
+    "and which request classes to route."
+)
 RUN_AGAIN = "Run the gate again: packages, traffic and hardware move on."
 
 
@@ -128,8 +132,10 @@ def _write_pass(purpose: str, claim: str) -> str:
     return "The answers held. Whether it pays was not judged"
 
 
-def write_next_step(outcome: Outcome, purpose: str) -> str:
-    """Return what to do now, in one sentence."""
+def write_next_step(outcome: Outcome, purpose: str, content: Outcome) -> str:
+    """Return what to do now, in one sentence. content: the outcome of that half."""
+    if outcome == Outcome.FAIL and content == Outcome.PASS:
+        return GAIN_FAILS
     if outcome == Outcome.PASS and purpose == "release":
         return "Read the limits below, then sign."
     steps = {
