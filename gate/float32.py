@@ -53,7 +53,7 @@ class _Collector:
         try:
             batches = self._plan_batches()
             bound = self._measure_bound(batches)
-            arms = {name: self._collect_arm(name, batches) for name in ARMS}
+            arms: dict[str, Any] = {name: self._collect_arm(name, batches) for name in ARMS}
         except (GateError, RuntimeError, MemoryError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             return Float32(note=f"the decoders could not be run in float32: {reason}")
