@@ -16,8 +16,6 @@ import pstats
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from msgspec.structs import replace
 
 from benchmarks.decoders import MODEL, Row, decode, encode, measure_steps, steps_of
 from benchmarks.fresh_prompts import FRESH
+from benchmarks.peaks import measure_peak
 from gate.config import ModelConfig
 from gate.decoders.memory import request_bytes
 from gate.models import LoadedModel, load_model, resolve_model
@@ -142,7 +141,8 @@ def measure_budgets(bench: Bench) -> Iterator[Row]:
 
 def measure_ablation(bench: Bench) -> Iterator[Row]:
     """Yield tokens per forward with some of the sources, at the first budget given."""
-    for name, sources in ABLATIONS.items():
+    for name in bench.arguments.sources:
+        sources = ABLATIONS[name]
         table = {"kind": "lookahead", "rows": bench.arguments.rows[0], "sources": sources}
         found = decode(bench.model, table, bench.requests, BATCH)
         greedy = find_greedy(bench.model, bench.requests, found)
@@ -258,46 +258,18 @@ def _cumulative(stats: Mapping[tuple[str, int, str], Any], file: str, name: str)
 
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
-    """Yield the memory that decoding took beside what plan time declares for it, by batch.
-
-    The peak resident memory of a process of its own, above what the loaded model holds.
-    """
+    """Yield the memory that decoding took beside what plan time declares for it, by batch."""
+    known = make_requests(bench.model, 3, MEMORY_TOKENS)
     for batch in (1, 8, 32):
+        requests = [replace(known[n % len(known)], id=f"{n}", eos_ids=()) for n in range(batch)]
         plain = 0.0
         for rows in (1, *bench.arguments.rows):
-            requests = _repeat_requests(bench.model, batch)
-            each = max(request_bytes(bench.model, r, rows) for r in requests)
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                peak = pool.submit(_measure_peak, batch, rows).result()
+            peak = measure_peak({"kind": "lookahead", "rows": rows}, requests)
             plain = peak if rows == 1 else plain
-            figures = {
-                "peak_mib": peak,
-                "above_plain_mib": peak - plain,
-                "declared_mib": batch * each / 2**20,
-            }
+            declared = batch * max(request_bytes(bench.model, r, rows) for r in requests) / 2**20
+            figures = {"peak_mib": peak, "above_plain_mib": peak - plain, "declared_mib": declared}
             rounded = {name: round(value, 1) for name, value in figures.items()}
             yield {"batch": batch, "rows": rows, **rounded}
-
-
-def _repeat_requests(model: LoadedModel, batch: int) -> list[Request]:
-    known = make_requests(model, 3, MEMORY_TOKENS)
-    return [replace(known[n % len(known)], id=f"{n}", eos_ids=()) for n in range(batch)]
-
-
-def _measure_peak(batch: int, rows: int) -> float:
-    """Return the most resident memory of a batch, MiB, above that before it. Linux only."""
-    model = load_model(resolve_model(ModelConfig(id=MODEL), Path.cwd(), print))
-    torch.set_num_threads(1)
-    requests = _repeat_requests(model, batch)
-    before = _read_status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    decode(model, {"kind": "lookahead", "rows": rows}, requests, batch)
-    return _read_status("VmHWM") - before
-
-
-def _read_status(key: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
@@ -311,6 +283,11 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 }
 
 
+def _identify(row: Row) -> tuple[object, object]:
+    """What tells a row's measurement from others of its part, which stay in the file."""
+    return row.get("setting"), row.get("sources")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one part, print its rows, and put them into the file."""
     parser = argparse.ArgumentParser(
@@ -319,6 +296,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=tuple(PARTS), required=True)
     parser.add_argument("--json", type=Path, required=True, help="the file of all parts' figures")
     parser.add_argument("--rows", type=int, nargs="+", default=[40, 80, 120], help="budgets")
+    parser.add_argument(
+        "--sources",
+        choices=tuple(ABLATIONS),
+        nargs="+",
+        default=list(ABLATIONS),
+        help="of the part ablation (default: every one)",
+    )
     parser.add_argument("--per-kind", type=int, default=3, help="prompts of each kind (default 3)")
     parser.add_argument("--max-tokens", type=int, default=128, help="per output (default 128)")
     parser.add_argument("--plain", type=Path, help="keep plain outputs here between parts")
@@ -331,9 +315,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     known: dict[str, Any] = {"model": MODEL}
     if arguments.json.exists():
         known = json.loads(arguments.json.read_text())
-    before = known.get(arguments.part, []) if arguments.part == "budgets" else []
-    new = {row["setting"] for row in rows if "setting" in row}
-    known[arguments.part] = [*(row for row in before if row["setting"] not in new), *rows]
+    before = known.get(arguments.part, []) if arguments.part in ("budgets", "ablation") else []
+    new = {_identify(row) for row in rows}
+    known[arguments.part] = [*(row for row in before if _identify(row) not in new), *rows]
     arguments.json.write_text(json.dumps(known, indent=1) + "\n")
     return 0
 
