@@ -19,7 +19,15 @@ def make_break_even(decision: Decision) -> Table:
     """Return what each class has beside what it needs; the mix and the volume below."""
     found = find_comparisons(decision, "device_seconds")
     whole = next((one for one in found if one.group == "all"), None)
-    head = ("Class", "Tokens per step", "Tokens needed", "Drafts accepted", "Share needed", "Pays")
+    head = (
+        "Class",
+        "Step cost",
+        "Tokens per step",
+        "Tokens needed",
+        "Drafts accepted",
+        "Share needed",
+        "Pays",
+    )
     remark = f"{write_mix(whole)} {write_volume(whole)}".strip() if whole else NOT_MEASURED
     return Table(
         caption="Where it breaks even",
@@ -31,8 +39,11 @@ def make_break_even(decision: Decision) -> Table:
 
 def _write_points(one: Comparison) -> tuple[str, ...]:
     points = read_path(one.detail, "break_even") or {}
+    cost = read_path(one.detail, "step_cost_ratio")
+    first = cost[0] if isinstance(cost, list | tuple) and cost else None
     return (
         describe_group(one.group),
+        f"{format_number(first)} plain steps" if first is not None else NOT_MEASURED,
         format_number(read_number(one.detail, "tokens_per_step")),
         format_number(read_number(points, "tokens_per_step")),
         format_number(read_number(one.detail, "accepted_per_draft"), "share"),

@@ -50,11 +50,10 @@ def list_earnings(decision: Decision) -> tuple[Table, ...]:
 
 
 def make_device_seconds(decision: Decision) -> Table:
-    """Return device-seconds per request, step costs and break-even points per class."""
+    """Return device-seconds per request and class, and what rows that emit nothing took of it."""
     found = find_comparisons(decision, "device_seconds")
     whole = next((one for one in found if one.group == "all"), None)
-    head = ("Class", "Share of traffic", "Baseline", "Candidate", "Ratio", "Step cost",
-            "Tokens per step", "Wasted on rows that emit nothing")  # fmt: skip
+    head = ("Class", "Traffic", "Baseline", "Candidate", "Ratio", "Wasted")
     return Table(
         caption="Device-seconds per request",
         head=head,
@@ -65,16 +64,12 @@ def make_device_seconds(decision: Decision) -> Table:
 
 def _write_seconds(one: Comparison) -> tuple[str, ...]:
     detail = one.detail
-    cost = read_path(detail, "step_cost_ratio")
-    first = cost[0] if isinstance(cost, list | tuple) and cost else None
     return (
         describe_group(one.group),
         format_number(1.0 if one.group == "all" else read_number(detail, "traffic_share"), "share"),
         format_number(one.baseline, "s"),
         format_number(one.candidate, "s"),
         write_difference(one),
-        f"{format_number(first)} plain steps" if first is not None else NOT_MEASURED,
-        format_number(read_number(detail, "tokens_per_step")),
         format_number(read_number(detail, "wasted_share"), "share"),
     )
 
@@ -83,6 +78,7 @@ def _write_hidden(whole: Comparison | None) -> str:
     detail = whole.detail if whole else {}
     losing, hidden = (_list_names(detail, key) for key in ("losing_classes", "hidden_by_blend"))
     text = f"Proven to cost more, all classes judged at once: {losing or 'none'}."
+    text += " Wasted: of the candidate's decode time, on rows that emit nothing."
     if hidden:
         text += f" The blend hides it: {hidden}."
     return text
@@ -115,17 +111,18 @@ def _write_month(decision: Decision) -> str:
     whole = [one for one in find_comparisons(decision, "device_seconds") if one.group == "all"]
     month = read_path(whole[0].detail, "monthly") if whole else None
     saving = read_path(month, "saving_usd") if month else None
-    if not isinstance(saving, list | tuple):
+    if not isinstance(saving, list | tuple) or len(saving) != len(("point", "low", "high")):
         return "Set economics.requests_per_month for the month's saving."
-    point = read_number({"point": saving[0]}, "point") if saving else None
-    ends = [format_number(value, "USD") for value in saving[1:]]
+    numbers = [v if isinstance(v, int | float) else None for v in saving]
+    loses = bool(numbers) and numbers[0] is not None and numbers[0] < 0.0
+    shown = [None if v is None else -v for v in numbers] if loses else numbers
+    point, *ends = (format_number(v, "USD") for v in shown)
+    low, high = ends[::-1] if loses else ends
     volume = format_number(read_number(month, "requests_per_month"))
-    word = "costs" if point is not None and point < 0.0 else "saves"
-    more = " more" if word == "costs" else ""
-    amount = format_number(None if point is None else abs(point), "USD")
+    word, more = ("costs", " more") if loses else ("saves", "")
     return (
-        f"At {volume} requests a month the change {word} {amount}{more}, running it included "
-        f"(saving between {' and '.join(ends)})."
+        f"At {volume} requests a month the change {word} {point}{more} (between {low} and {high}), "
+        "running it included."
     )
 
 

@@ -128,10 +128,16 @@ def test_what_a_class_needs_to_break_even_stands_beside_what_it_has() -> None:
     points = {"tokens_per_step": 2.6, "accepted_per_draft": 0.2, "length": None, "lengths": "never"}
     month = {"fixed_usd": 100.0, "volume_to_break_even": None}
     measured = make_seconds(
-        tokens_per_step=1.5, accepted_per_draft=0.06, break_even=points, monthly=month
+        tokens_per_step=1.5,
+        accepted_per_draft=0.06,
+        break_even=points,
+        monthly=month,
+        step_cost_ratio=[2.6, 2.5, 2.7],
     )
     table = find_table(show(measured), "Where it breaks even")
-    assert table.rows == (("all requests", "1.5", "2.6", "6%", "20%", "at no length"),)
+    assert table.rows == (
+        ("all requests", "2.6 plain steps", "1.5", "2.6", "6%", "20%", "at no length"),
+    )
     assert "for all classes cost more" in table.remark
     assert "a request saves nothing" in table.remark
 
@@ -147,7 +153,7 @@ def test_a_month_that_loses_is_not_said_to_save() -> None:
     money = make_cost("cost_per_request", "all", "USD")
     month = {"saving_usd": [-50.0, -60.0, -40.0], "requests_per_month": 1000.0, "fixed_usd": 0.0}
     table = find_table(show(make_seconds(monthly=month), money), "Money per 1,000 requests")
-    assert "the change costs 50 USD more" in table.remark
+    assert "the change costs 50 USD more (between 40 USD and 60 USD)" in table.remark
     assert "saves" not in table.remark
 
 
