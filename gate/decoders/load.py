@@ -112,13 +112,15 @@ def _stamp_arrival(
     trace = generation.trace or Trace()
     total = ended_s - arrival_s
     own, first = trace.total_s, trace.ttft_s
-    is_told = own is not None and first is not None and 0.0 < first <= own <= total
+    ttft = None
+    if own is not None and first is not None and 0.0 < first <= own <= total:
+        ttft = total - (own - first)  # the last attempt's first token
     timed = msgspec.structs.replace(
         trace,
         sent_s=arrival_s,
         queued_s=max(0.0, started_s - arrival_s),
         total_s=total,
-        ttft_s=total - (own - first) if is_told and own is not None and first is not None else None,
+        ttft_s=ttft,
     )
     return msgspec.structs.replace(generation, trace=timed)
 

@@ -30,7 +30,6 @@ class _Decode(NamedTuple):
     n_drafted: int
     n_accepted: int
     wasted_s: float
-    most_accepted: int
 
 
 def describe_steps(pairs: Sequence[Pair], confidence_level: float) -> dict[str, object]:
@@ -60,7 +59,6 @@ def describe_steps(pairs: Sequence[Pair], confidence_level: float) -> dict[str, 
     drafted = _sum(after, "n_drafted")
     if drafted:
         found["accepted_per_draft"] = _sum(after, "n_accepted") / drafted
-        found["most_accepted"] = max(one.most_accepted for one in after)
     costs = StepCosts(
         step_s=_sum(before, "wall_s") / _sum(before, "n_emitted"),
         candidate_step_s=wall / _sum(after, "n_steps"),
@@ -130,7 +128,6 @@ def _read(generation: Generation) -> _Decode | None:
         n_drafted=sum(step.n_drafted for step in later),
         n_accepted=sum(step.n_accepted for step in later),
         wasted_s=math.fsum(step.wall_s * _idle_share(step) for step in later),
-        most_accepted=max(step.n_accepted for step in later),
     )
 
 
