@@ -25,7 +25,7 @@ def format_number(value: object, unit: str = "", digits: int = 3) -> str:
     """Return ``value`` with its unit; "not measured" for anything that is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return NOT_MEASURED
-    if math.isinf(value):
+    if math.isinf(FULL_PERCENT * float(value)):
         return "unbounded" if value > 0 else "−unbounded"
     if unit in SHARE_UNITS:
         return f"{_round_share(100 * value, digits)}%"

@@ -179,6 +179,10 @@ def test_bytes_are_written_as_people_say_them(value: float, text: str) -> None:
     assert format_number(value, "bytes") == text
 
 
+def test_a_share_that_no_float_holds_as_per_cent_is_unbounded() -> None:
+    assert format_number(1e308, "share") == "unbounded"
+
+
 @pytest.mark.parametrize("statistic", [0.0, -1.0, math.nan, math.inf])
 def test_a_ratio_that_is_no_speed_is_not_drawn(statistic: float) -> None:
     odd = msgspec.structs.replace(make_ratio("all", 1.0), difference=make_estimate(statistic))
