@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gate.report.charts import Line, Point, draw_lines
 from gate.report.numbers import NOT_MEASURED, format_number
 from gate.report.page import Chart, Heat, HeatCell, Table
-from gate.report.reading import find_comparisons, read_items, read_number, read_path
+from gate.report.reading import find_comparisons, is_figure, read_items, read_number, read_path
 from gate.report.wording import describe_group
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _draw_times(comparison: Comparison, title: str) -> Chart | None:
 
 def _read_steps(comparison: Comparison, arm: str) -> tuple[Point, ...]:
     """Return the share of requests that took no longer, as steps where there are few."""
-    values = [v for v in _read_list(comparison, "quantiles", arm) if isinstance(v, int | float)]
+    values = [v for v in _read_list(comparison, "quantiles", arm) if is_figure(v)]
     n = len(values)
     return tuple(
         (float(value), share / n) for i, value in enumerate(values) for share in (i, i + 1)
@@ -171,9 +171,7 @@ def _read_rows(comparison: Comparison, key: str) -> list[list[float]]:
     rows = (one for one in _read_list(comparison, key) if isinstance(one, list | tuple))
     least = 4 if "along" in key else 2
     return [
-        [float(v) for v in row]
-        for row in rows
-        if len(row) >= least and all(isinstance(v, int | float) for v in row)
+        [float(v) for v in row] for row in rows if len(row) >= least and all(map(is_figure, row))
     ]
 
 

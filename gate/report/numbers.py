@@ -12,6 +12,8 @@ NOT_MEASURED = "not measured"
 SHARE_UNITS = frozenset({"share", "rate", "fraction", "proportion", "probability", "accuracy", "%"})
 POINT_UNITS = frozenset({"points", "pp", "percentage points"})
 MAX_DIGITS = 12
+LARGEST = 1e306
+"""Beyond it a figure is no figure, and 100 times it no float."""
 LARGE_UNITS = {"bytes": "B", "operations": "FLOP"}
 """Unit -> what is written behind a prefix."""
 MILLISECOND_S = 1e-3
@@ -23,9 +25,11 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def format_number(value: object, unit: str = "", digits: int = 3) -> str:
     """Return ``value`` with its unit; "not measured" for anything that is not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_MEASURED
-    if math.isinf(FULL_PERCENT * float(value)):
+    if value != value:  # noqa: PLR0124 - NaN; math.isnan takes no integer of 400 digits
+        return NOT_MEASURED
+    if abs(value) > LARGEST:
         return "unbounded" if value > 0 else "−unbounded"
     if unit in SHARE_UNITS:
         return f"{_round_share(100 * value, digits)}%"

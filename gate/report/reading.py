@@ -7,9 +7,10 @@ A key that is missing or of another type reads as None, and the page says
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from gate.export.outcomes import read_outcome
+from gate.report.numbers import LARGEST
 from gate.report.page import Badge
 from gate.report.wording import OUTCOME_ICONS, OUTCOME_WORDS
 
@@ -27,11 +28,16 @@ def read_path(data: object, *path: str) -> object:
 
 
 def read_number(data: object, *path: str) -> float | int | None:
-    """Return the number under ``path``, None where there is none."""
+    """Return the number under ``path``, None where there is none that a float holds."""
     value = read_path(data, *path)
+    return value if is_figure(value) else None
+
+
+def is_figure(value: object) -> TypeGuard[float | int]:
+    """Tell a number that a float holds: JSON has integers of any length."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value
+        return False
+    return isinstance(value, float) or abs(value) <= LARGEST
 
 
 def read_items(data: object, *path: str) -> tuple[tuple[str, object], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from gate.report import render_html
 from gate.report.numbers import format_number
 from gate.report.page import Table
 from gate.report.view import make_page
-from tests.report.builders import FACTORIES, make_decision, make_error, make_fail
+from tests.report.builders import FACTORIES, make_decision, make_error, make_fail, make_full
 from tests.report.parts import make_estimate, make_fork, make_ratio, make_task
 
 
@@ -177,6 +178,20 @@ def test_a_routing_of_nothing_is_not_shown_as_a_ratio() -> None:
 )
 def test_bytes_are_written_as_people_say_them(value: float, text: str) -> None:
     assert format_number(value, "bytes") == text
+
+
+def test_integers_that_no_float_holds_break_no_page() -> None:
+    def blow(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: blow(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [blow(one) for one in value]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return 10**400 if is_number else value
+
+    full = make_full()
+    odd = [msgspec.structs.replace(one, detail=blow(one.detail)) for one in full.comparisons]
+    assert render_html(msgspec.structs.replace(full, comparisons=tuple(odd)))
 
 
 def test_a_share_that_no_float_holds_as_per_cent_is_unbounded() -> None:
