@@ -26,6 +26,7 @@ from benchmarks.decoders import MODEL, Row, decode, encode, measure_steps, steps
 from benchmarks.fresh_prompts import FRESH
 from benchmarks.peaks import measure_peak
 from gate.config import ModelConfig
+from gate.decoders.budget import spread_costs
 from gate.decoders.memory import request_bytes
 from gate.models import LoadedModel, load_model, resolve_model
 from gate.records import Generation, Request, Sampling, prompt_ids
@@ -196,6 +197,7 @@ def measure_wall(bench: Bench) -> Iterator[Row]:
             began = time.perf_counter()
             n_tokens = run(request)
             seconds[name] = (time.perf_counter() - began) / n_tokens
+        [policy] = decode(bench.model, table, [request], 1).values()
         row = {name: round(1e3 * value, 1) for name, value in seconds.items()}
         ratio = seconds["plain"] / seconds["policy"]
         lookup = seconds["generate"] / seconds["prompt_lookup"]
@@ -203,8 +205,23 @@ def measure_wall(bench: Bench) -> Iterator[Row]:
             "kind": request.task,
             "ms_per_token": row,
             "speed_up": round(ratio, 2),
+            "speed_up_by_curve": round(_weigh(policy, curve, bench.arguments.rows[0]), 2),
+            "share_of_steps_that_guess": round(_share_guessing(policy), 2),
             "speed_up_of_prompt_lookup": round(lookup, 2),
         }
+
+
+def _weigh(found: Generation, curve: list[list[float]], rows: int) -> float:
+    """Return tokens per time of a one-row step by the curve, the prefill left out: from counts."""
+    costs = spread_costs([(int(n), cost) for n, cost in curve], rows)
+    steps = steps_of(found)[1:]
+    spent = sum(costs[step.n_rows - 1] for step in steps) / costs[0]
+    return float(sum(step.n_emitted for step in steps) / max(spent, 1e-9))
+
+
+def _share_guessing(found: Generation) -> float:
+    steps = steps_of(found)[1:]
+    return float(sum(step.n_rows > 1 for step in steps) / max(1, len(steps)))
 
 
 def _decode_one(model: LoadedModel, table: dict[str, object], request: Request) -> int:

@@ -66,7 +66,8 @@ class TreeDrafter:
         self.max_tree = rows - 1
         self._sources = frozenset(options.sources)
         is_taught = rows > 1 and "recycled" in self._sources
-        self.n_prompt = PROMPT_ROWS if is_taught else 0
+        # where rows have a price, so has reading the prompt's
+        self.n_prompt = PROMPT_ROWS if is_taught and not options.step_cost else 0
         costs = spread_costs(options.step_cost, rows) if options.step_cost else None
         self._budget = Budget(costs)
         sampling = request.sampling

@@ -208,6 +208,18 @@ def test_a_row_of_the_prompt_says_what_follows_its_last_tokens() -> None:
     assert drafter.propose(2, (2,), 9).tokens[0] == 7  # 2 stands at the prompt's second row
 
 
+def test_the_prompt_is_not_read_where_rows_have_a_price_or_nothing_learns() -> None:
+    for fields, n in (
+        ({"rows": 9}, PROMPT_ROWS),
+        ({"rows": 9, "step_cost": STEEP}, 0),
+        ({"rows": 9, "sources": ("ngrams",)}, 0),
+        ({"rows": 1}, 0),
+    ):
+        options: Any = fields
+        drafter = TreeDrafter(LookaheadOptions(**options), make_request(), (1, 2))
+        assert drafter.n_prompt == n
+
+
 def test_what_rows_say_most_often_is_guessed_behind_a_token_never_seen() -> None:
     drafter = TreeDrafter(LookaheadOptions(rows=9), make_request(), (1, 2, 3))
     drafter.learn_prompt(np.array([[5.0, 0.0]] * 3), np.array([[6, 9], [7, 9], [6, 9]]))
