@@ -94,7 +94,7 @@ def find_seed(request: Request) -> int | None:
 def _ask_logprobs(
     request: Request, options: EndpointOptions, profile: Profile, path: str
 ) -> dict[str, object]:
-    n = max(options.top_logprobs, -1 if request.n_logprobs is None else request.n_logprobs)
+    n = options.top_logprobs if request.n_logprobs is None else request.n_logprobs
     if n < 0 or "logprobs" not in profile.names:
         return {}
     n = max(n, 1)  # some servers read 0 as none

@@ -140,7 +140,7 @@ def _write_detail(
         "both": sorted(in_baseline & in_candidate),
         "candidate_only": sorted(in_candidate - in_baseline),
         "baseline_only": sorted(in_baseline - in_candidate),
-        "kinds": dict(Counter(f.what for f in candidate)),
+        "kinds": dict(Counter(f.what for f in candidate if f.request_id not in in_baseline)),
     }
 
 

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from gate.decoders.endpoint import EndpointDecoder
+from gate.decoders.endpoint_body import make_body
 from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.endpoint_profiles import PROFILES
 from gate.decoders.remote import Place
 from gate.decoders.server import Servers
 from gate.records import DecoderSpec, Generation, Request, Sampling
@@ -279,3 +281,13 @@ def test_a_vllm_without_draft_counters_drafts_nothing(tmp_path: Path) -> None:
 def test_a_server_without_metrics_says_nothing(tmp_path: Path) -> None:
     with serve(owner="vllm") as server, decode(tmp_path, server) as decoder:
         assert decoder.count_drafts() is None
+
+
+def test_a_request_that_asks_for_log_probabilities_gets_the_number_it_asks_for() -> None:
+    request = Request(id="r", task="t", request_class="c", prompt="x", max_tokens=1, n_logprobs=3)
+    options = EndpointOptions(base_url="http://x", top_logprobs=5)
+    bodies = [
+        make_body(one, options, PROFILES["openai"], "m", {})
+        for one in (request, msgspec.structs.replace(request, n_logprobs=None))
+    ]
+    assert [body["logprobs"] for body in bodies] == [3, 5]

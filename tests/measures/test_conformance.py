@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from gate.measures.conformance import (
+    Failure,
+    _write_detail,
     compare_conformance,
     find_failures,
     only_conformance,
@@ -304,3 +306,11 @@ def test_a_text_is_held_against_the_schema(text: str, fault: str | None) -> None
     found = find_format_faults(text, {"type": "json_schema", "json_schema": {"schema": SCHEMA}})
     assert [one.startswith(fault) for one in found if fault] == ([True] if fault else [])
     assert bool(found) == bool(fault)
+
+
+def test_only_what_the_baseline_does_not_fail_is_named_by_kind() -> None:
+    both, own = (
+        Failure(request_id=name, arm="", what=what, expected="x", came="y")
+        for name, what in (("a", "decision"), ("b", "logprobs"))
+    )
+    assert _write_detail([both], [both, own], 2)["kinds"] == {"logprobs": 1}
