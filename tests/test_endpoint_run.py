@@ -75,13 +75,13 @@ def test_a_second_choice_far_behind_the_best_is_a_defect_where_outputs_part(
 
 
 def test_a_second_choice_within_the_noise_is_a_tie(long_project: Path) -> None:
-    decision = gate_tops(long_project, swap_at=40, gap=5e-4)
+    decision = gate_tops(long_project, swap_at=40, gap=0.2)
     assert verdict(decision, "token certificate")["outcome"] == "PASS"
     assert {fork["kind"] for fork in decision["forks"]} == {"tie"}
 
 
 def test_outputs_that_part_early_leave_too_little_to_certify(long_project: Path) -> None:
-    decision = gate_tops(long_project, swap_at=2, gap=5e-4)
+    decision = gate_tops(long_project, swap_at=2, gap=0.2)
     found = verdict(decision, "token certificate")
     assert found["outcome"] == "INCONCLUSIVE"
     assert "part so early" in found["reason"]

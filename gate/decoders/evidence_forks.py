@@ -7,7 +7,7 @@ what follows a difference is not judged at all.
 
 The noise bound comes from the baseline alone: in a new life it is sent its prompts again, in the
 opposite order and so in other company, and the bound is the 99.9% quantile of how far that moves
-the gap between the two likeliest tokens.
+the gap between the two likeliest tokens, at least FLOOR_NAT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.evidence import UNMEASURED_NAT
 from gate.decoders.evidence_server import make_scores
 from gate.decoders.late import (
-    FLOOR_NAT,
     LEAST_POSITIONS,
     QUANTILE,
     LateScores,
@@ -35,6 +34,9 @@ NAME = (
     "the likeliest tokens that the baseline's own server reports, which are not independent of it "
     "and judge nothing behind the first difference of two outputs"
 )
+FLOOR_NAT = 0.25
+"""Two spacings of a 16-bit logit between 16 and 32: the server's precision is not known, and with
+drafts it decodes more rows at once than the baseline ever does."""
 LEAST_SHARE = 0.5
 """Share of the candidate's tokens that must lie before a difference, or nothing is certified."""
 RESENT = 2 * LEAST_POSITIONS
