@@ -7,8 +7,8 @@ window has no rows of its own: what rejected rows said of the coming positions t
 All rows are verified, and every one is read: its best tokens feed the next trees.
 
 Sampled requests: the sampler takes argmax(log q + g) with the noise g of the position, so
-guesses may use the same noise. A token's chance is then taken as proportional to
-(q exp(g))^NOISE_SHARPNESS: a guess of q is not q.
+guesses may use the same noise. A token's chance is then taken as proportional to q exp(g): no
+more certain than that, since a guess of q is not q.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from gate.decoders.sources import Common, History, Law, Match, Places, Recycled,
 from gate.noise import gumbel, stream_key
 from gate.records import Request
 
-NOISE_SHARPNESS = 2.0
-"""Exponent on chances that know the noise."""
 LEAST = 1e-4
 """Probability of a path below which no row is spent."""
 Children = list[tuple[int, float]]
@@ -162,7 +160,7 @@ class TreeDrafter:
 
     def _add_noise(self, law: dict[int, float], position: int) -> dict[int, float]:
         noise = gumbel(self._noise_key, position, np.fromiter(law, dtype=np.int64))
-        chances = (np.fromiter(law.values(), dtype=np.float64) * np.exp(noise)) ** NOISE_SHARPNESS
+        chances = np.fromiter(law.values(), dtype=np.float64) * np.exp(noise)
         chances *= sum(law.values()) / chances.sum()  # what no source knows stays unknown
         return dict(zip(law, chances.tolist(), strict=True))
 
