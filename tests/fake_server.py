@@ -252,13 +252,13 @@ def name_faults(**by_fault: set[int]) -> Fault:
 
 
 def main() -> None:
-    """Serve on a port, as a program: --port N, --die-after N requests, --owner NAME, --quiet."""
+    """Serve on a port, as a program: --port N, --die-after N requests, --die-of OPTION, ..."""
     words = sys.argv[1:]
     options = dict(zip(words[::2], words[1::2], strict=True))
     limit = int(options.get("--die-after", "0"))
 
-    def count(n: int, _: Mapping[str, Any]) -> str:
-        if limit and n >= limit:
+    def count(n: int, body: Mapping[str, Any]) -> str:
+        if (limit and n >= limit) or options.get("--die-of") in body:
             print("out of memory, with the key", os.environ.get("FAKE_KEY", ""), flush=True)
             os._exit(9)
         return ""

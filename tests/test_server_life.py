@@ -213,6 +213,15 @@ def test_a_server_that_dies_while_it_is_probed_ends_the_run_with_its_last_words(
     assert "out of memory" in decision["reason"]
 
 
+def test_an_option_that_ends_the_candidates_server_fails_conformance(project: Path) -> None:
+    _, decision = run(project, table(), table("--die-of", "presence_penalty"), run="")
+    assert decision["outcome"] == "FAIL"
+    failures = verdict(decision, "conformance")["comparison"]["detail"]["failures"]
+    probed = {f["request_id"]: f["came"] for f in failures if f["what"] == "option"}
+    assert probed == {"conformance/probe of presence_penalty": "ends the server"}
+    assert any("presence_penalty" in note for note in decision["notes"])
+
+
 def test_the_key_that_a_server_logs_is_not_kept(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from gate.decoders.endpoint_client import Body, Call, Client, Outcome, Reader, r
 from gate.decoders.endpoint_metrics import Reading, read_page
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_probe import Capabilities, Identity, identify, probe
-from gate.decoders.endpoint_profiles import PROFILES, REFUSED, Profile, list_needed
+from gate.decoders.endpoint_profiles import FATAL, PROFILES, REFUSED, Profile, list_needed
 from gate.decoders.remote import UNSEEN, Place
 from gate.decoders.server import Server, describe_server
 from gate.errors import RunError
@@ -147,7 +147,8 @@ class EndpointDecoder:
 
     def name_unsent(self, request: Request) -> list[str]:
         """Name the options of a request that this server cannot be sent, or refuses."""
-        refused = {name for name, found in self.capabilities.honours.items() if found == REFUSED}
+        honours = self.capabilities.honours
+        refused = {name for name, found in honours.items() if found in (REFUSED, FATAL)}
         needed = list_needed(request)
         return [name for name in needed if name not in self.profile.names or name in refused]
 

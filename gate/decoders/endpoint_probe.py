@@ -16,6 +16,7 @@ from gate.decoders.endpoint_body import COMPLETIONS
 from gate.decoders.endpoint_client import Outcome
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_profiles import (
+    FATAL,
     HONOURED,
     IGNORED,
     PROFILES,
@@ -48,7 +49,8 @@ class Identity(Record, frozen=True, kw_only=True):
 class Capabilities(Record, frozen=True, kw_only=True):
     """What a server returns, and what became of each option it was sent.
 
-    honours: option -> honoured, ignored, refused or not tried. why: option -> what was seen.
+    honours: option -> honoured, ignored, refused, ends the server, or not tried. why: option ->
+    what was seen.
     evidence: how strong a verdict on this server's tokens can be.
     """
 
@@ -83,6 +85,10 @@ class Probed(Protocol):
 
     def read_metrics(self) -> str | None:
         """Return the Prometheus page."""
+        ...
+
+    def restart(self) -> bool:
+        """Begin a new life of the server; False where that is not the gate's to do."""
         ...
 
 
@@ -177,11 +183,21 @@ class _Probe:
         )
 
     def _send(self, prompt: str, **changes: Any) -> Generation:
-        """Send one prompt; ``changes`` to a plain greedy request."""
+        """Send one prompt; ``changes`` to a plain greedy request.
+
+        Where the server is gone afterwards it is started again, and asked again: what ends it
+        twice is a fault of its own, what ends it once may be an accident and ends the run.
+        """
         found = self._ask(prompt, **changes)
-        if found.finish == "error" and not _is_refusal(found):
-            self._check_alive()
-        return found
+        lost = self._find_loss(found)
+        if not lost:
+            return found
+        if changes and self._server.restart() and self._find_loss(self._ask(prompt, **changes)):
+            self._server.restart()
+            if not self._find_loss(self._ask(f"{COUNTING} (once more)")):
+                return msgspec.structs.replace(found, error=f"{FATAL}: {lost}")
+        msg = f"the server was lost while it was probed ({lost}); see its log, run again"
+        raise RunError(msg)
 
     def _ask(self, prompt: str, **changes: Any) -> Generation:
         self._n += 1
@@ -194,12 +210,12 @@ class _Probe:
         )
         return next(iter(self._server.generate([msgspec.structs.replace(plain, **changes)])))
 
-    def _check_alive(self) -> None:
-        """Raise RunError where a plain request fails too: its silence says nothing of an option."""
+    def _find_loss(self, found: Generation) -> str:
+        """Return why a plain request fails too, where one does: that says nothing of an option."""
+        if found.finish != "error" or _is_refusal(found):
+            return ""
         plain = self._ask(f"{COUNTING} (after {self._n})")
-        if plain.finish == "error":
-            msg = f"the server was lost while it was probed ({plain.error}); see its log, run again"
-            raise RunError(msg)
+        return (plain.error or "it says nothing") if plain.finish == "error" else ""
 
     def _try(self, name: str, attempt: Callable[[], str]) -> str:
         if name != "stop" and name not in self._names:
@@ -211,6 +227,8 @@ class _Probe:
         """Say what became of an option from an output that should show it."""
         if one.finish == "error":
             self._why[name] = one.error or "refused"
+            if self._why[name].startswith(FATAL):
+                return FATAL
             return REFUSED if _is_refusal(one) else UNCLEAR
         if holds:
             self._why.pop(name, None)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from gate.records import Request, Sampling
 
 HONOURED, IGNORED, REFUSED, UNCLEAR = "honoured", "ignored", "refused", "not tried"
+FATAL = "ends the server"
+"""The server ended twice, each time at a request with the option."""
 """What became of an option that a server was sent."""
 AS_IS = ("top_p", "presence_penalty", "frequency_penalty", "seed", "logit_bias")
 """Options that OpenAI's own API names, so that every server takes them under these names."""
