@@ -121,3 +121,22 @@ def test_the_baselines_prompt_scoring_finds_it_too_and_is_called_not_independent
     assert verdict(decision, "token certificate")["outcome"] == "FAIL"
     assert verdict(decision, "baseline certificate")["outcome"] == "PASS"
     assert any("which is not independent of it" in note for note in decision["notes"])
+
+
+def test_both_servers_are_sent_the_words_that_only_the_baseline_encoded(project: Path) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        if path == "/tokenize":
+            return {"tokens": list(str(body["prompt"]).encode())}
+        varied = str(sorted(body.items()))[-12:]  # so that the probe sees its options at work
+        choice = {"message": {"content": varied}, "finish_reason": "length"}
+        usage = {"prompt_tokens": 3, "completion_tokens": 4}
+        return {"model": body.get("model"), "choices": [choice], "usage": usage}
+
+    told: dict[str, Any] = {"owner": "vllm", "metrics": METRICS, "model": answer}
+    with serve(**told) as first, serve(**told) as second:
+        arms = [f'base_url = "{server.url}"\n{QUICK}' for server in (first, second)]
+        run(project, *arms, run="repeat_requests = 1", timing=0)
+        words = [[b["bad_words"] for b in s.bodies if "bad_words" in b] for s in (first, second)]
+    assert words[0]
+    assert all(word for listed in words[0] for word in listed)
+    assert sorted(words[0]) == sorted(words[1])

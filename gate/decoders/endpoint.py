@@ -174,6 +174,10 @@ class EndpointDecoder:
         self._texts[tuple(ids)] = text
         return tuple(ids)
 
+    def learn_texts(self, other: EndpointDecoder) -> None:
+        """Take over what ``other`` encoded: requests name tokens by ids, servers by texts."""
+        self._texts |= other._texts
+
     @property
     def can_encode(self) -> bool:
         """Whether the server tells token ids of a text."""

@@ -160,6 +160,8 @@ class RemoteSession:
         baseline = self.arms["baseline"]
         encode = baseline.encode if getattr(baseline, "can_encode", False) else None
         found, unsent = plan_plain_conformance(rows, seed, takes, encode)
+        if encode and hasattr(self.arms["candidate"], "learn_texts"):
+            self.arms["candidate"].learn_texts(baseline)
         write_atomically(self._run_folder / UNSENT, msgspec.json.encode(unsent))
         return found
 
