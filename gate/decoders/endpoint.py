@@ -46,7 +46,7 @@ class EndpointDecoder:
         self._client = Client(self._options, key, self._server.describe_crash, rng)
         self._identity: Identity | None = None
         self._capabilities: Capabilities | None = None
-        self._texts: dict[tuple[int, ...], str] = {}
+        self._words = {} if place.words is None else place.words
 
     # ------------------------------------------------------------------ decoding
 
@@ -75,7 +75,7 @@ class EndpointDecoder:
 
     def _prepare(self, request: Request) -> tuple[Call, Reader]:
         options, identity = self._options, self.identity
-        body = make_body(request, options, self.profile, identity.model, self._texts)
+        body = make_body(request, options, self.profile, identity.model, self._words)
         path = choose_path(request, options)
         models = tuple(name for name in (identity.model, options.answers_as) if name)
         expected = Expected(request, self.profile, models)
@@ -171,12 +171,8 @@ class EndpointDecoder:
         if not isinstance(ids, list) or not ids or not all(isinstance(i, int) for i in ids):
             msg = f"the {self._place.arm}'s server does not tokenise: {outcome.error or value}"
             raise RunError(msg)
-        self._texts[tuple(ids)] = text
+        self._words[tuple(ids)] = text
         return tuple(ids)
-
-    def learn_texts(self, other: EndpointDecoder) -> None:
-        """Take over what ``other`` encoded: requests name tokens by ids, servers by texts."""
-        self._texts |= other._texts
 
     @property
     def can_encode(self) -> bool:

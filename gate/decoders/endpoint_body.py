@@ -7,6 +7,7 @@ from typing import Any
 
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_profiles import Profile, list_needed
+from gate.errors import RunError
 from gate.records import Request, prompt_ids
 
 SEEDS = 2**31
@@ -75,12 +76,22 @@ def read_option(name: str, request: Request, texts: Texts) -> object:
     if name == "logit_bias":
         return {str(token): bias for token, bias in sampling.logit_bias.items()}
     if name == "bad_words":
-        return [texts.get(word, "") for word in sampling.bad_words]
+        return [_find_text(word, request, texts) for word in sampling.bad_words]
     if name == "seed":
         return find_seed(request)
     if name == "stop_token_ids":
         return list(request.eos_ids)
     return getattr(request if name in ("min_tokens", "response_format") else sampling, name)
+
+
+def _find_text(word: tuple[int, ...], request: Request, texts: Texts) -> str:
+    if word not in texts:
+        msg = (
+            f"{request.id}: bad_words holds token ids {word} whose text is not known to a server; "
+            "set run.skip_conformance with a reason"
+        )
+        raise RunError(msg)
+    return texts[word]
 
 
 def find_seed(request: Request) -> int | None:

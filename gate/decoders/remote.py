@@ -41,6 +41,7 @@ from gate.records import (
 from gate.store import BatchResult, RunStore, key_text, write_atomically
 
 UNSENT = "unsent.json"
+WORDS = "words.json"
 UNSEEN = "not seen: the model runs on a server"
 
 
@@ -53,13 +54,18 @@ class RemoteModel(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a remote arm runs. run_folder: for logs. folder: of gate.toml, project's."""
+    """Where a remote arm runs. run_folder: for logs. folder: of gate.toml, project's.
+
+    words: token ids -> the text that they were encoded from, of both arms: requests name tokens by
+    ids, servers by texts.
+    """
 
     arm: str
     folder: Path
     run_folder: Path
     servers: Servers
     project: Any = None  # config.Project
+    words: dict[tuple[int, ...], str] | None = None
 
 
 def resolve(
@@ -119,11 +125,13 @@ class RemoteSession:
         self._late = LateSources(self, project)
         self._project = project
         self._run_folder = run_folder
+        self._words = read_words(run_folder / WORDS)
         self._servers = Servers(in_turn=project.config.run.servers == "in_turn")
         self.arms: dict[str, Any] = {arm: self._make_arm(arm, spec) for arm, spec in specs.items()}
 
     def _make_arm(self, arm: str, spec: DecoderSpec) -> Decoder:
-        place = Place(arm, self._project.folder, self._run_folder, self._servers, self._project)
+        project, folder = self._project, self._run_folder
+        place = Place(arm, project.folder, folder, self._servers, project, self._words)
         made: Decoder = load_object(REGISTRY[spec.kind].target)(spec, place)
         return made
 
@@ -160,8 +168,7 @@ class RemoteSession:
         baseline = self.arms["baseline"]
         encode = baseline.encode if getattr(baseline, "can_encode", False) else None
         found, unsent = plan_plain_conformance(rows, seed, takes, encode)
-        if encode and hasattr(self.arms["candidate"], "learn_texts"):
-            self.arms["candidate"].learn_texts(baseline)
+        write_atomically(self._run_folder / WORDS, msgspec.json.encode([*self._words.items()]))
         write_atomically(self._run_folder / UNSENT, msgspec.json.encode(unsent))
         return found
 
@@ -360,6 +367,12 @@ def describe_limits(probed: Mapping[str, Mapping[str, str]]) -> list[str]:
         own = sorted(names - set(both))
         found += [f"the {arm}'s server does not honour {', '.join(own)}"] if own else []
     return found
+
+
+def read_words(path: Path) -> dict[tuple[int, ...], str]:
+    """Return what a run that is resumed has encoded; empty: it is new."""
+    known = path.read_bytes() if path.exists() else b"[]"
+    return dict(msgspec.json.decode(known, type=list[tuple[tuple[int, ...], str]]))
 
 
 def _replay(decoder: Any, requests: Sequence[Request]) -> BatchResult | None:

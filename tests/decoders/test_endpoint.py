@@ -16,6 +16,7 @@ from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_profiles import PROFILES
 from gate.decoders.remote import Place
 from gate.decoders.server import Servers
+from gate.errors import RunError
 from gate.records import DecoderSpec, Generation, Request, Sampling
 from tests.fake_server import KEY, MODEL, FakeServer, choose_tokens, serve, write_text
 
@@ -291,3 +292,12 @@ def test_a_request_that_asks_for_log_probabilities_gets_the_number_it_asks_for()
         for one in (request, msgspec.structs.replace(request, n_logprobs=None))
     ]
     assert [body["logprobs"] for body in bodies] == [3, 5]
+
+
+def test_a_bad_word_whose_text_nobody_knows_is_refused_and_not_sent_empty() -> None:
+    sampling = Sampling(bad_words=((7, 8),))
+    one = Request(id="r", task="t", request_class="c", prompt="x", max_tokens=1, sampling=sampling)
+    options = EndpointOptions(base_url="http://x")
+    assert make_body(one, options, PROFILES["vllm"], "m", {(7, 8): "ab"})["bad_words"] == ["ab"]
+    with pytest.raises(RunError, match="bad_words holds token ids"):
+        make_body(one, options, PROFILES["vllm"], "m", {})
