@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.prompts import PROMPTS
+from benchmarks.timing_noise import EMBEDDED, make_model
 from gate.config import ModelConfig
 from gate.decoders.base import create, read_spec
 from gate.decoders.session import Session
@@ -28,12 +29,9 @@ from gate.endings import check_output
 from gate.gain_config import EconomicsConfig
 from gate.measures.economics import ServedBlock, compare_economics
 from gate.measures.serving import compare_serving
-from gate.models import resolve_model, wrap_model
 from gate.records import Request
 from gate.store import BatchResult, RunStore
-from tests.conftest import build_byte_tokenizer, build_toy_model
 
-EMBEDDED = "embedded:smollm2-135m-instruct"
 MOST = 0.05
 TURNS = 3
 ARMS = ("baseline", "candidate")
@@ -41,13 +39,8 @@ ARMS = ("baseline", "candidate")
 
 def make_session(name: str) -> Session:
     """Return a session around the embedded model, or the tests' toy."""
-    config = ModelConfig(id=EMBEDDED)
-    if name == "toy":
-        tokenizer = build_byte_tokenizer()
-        model = wrap_model(build_toy_model(len(tokenizer)), tokenizer, "toy")
-        resolved: Any = None  # only provenance reads it
-        return Session(resolved, config, Path(), model)
-    return Session(resolve_model(config, Path(), lambda _: None), config, Path())
+    resolved: Any = None  # only provenance reads it
+    return Session(resolved, ModelConfig(id=EMBEDDED), Path(), make_model(name))
 
 
 def make_requests(session: Session, n: int, n_tokens: int) -> list[Request]:

@@ -11,7 +11,7 @@ import msgspec
 from gate.errors import UsageError
 from gate.evalset import RESERVED
 from gate.gain_config import EconomicsConfig
-from gate.measures.money import compare_money, describe_mix, describe_month
+from gate.measures.money import compare_money, describe_mix, describe_month, turn_saving
 from gate.measures.routing import blend, choose_classes, list_losers
 from gate.measures.strata import Moments, estimate_ratio, weigh
 from gate.records import Comparison, Decision, Estimate, Record
@@ -165,12 +165,10 @@ def describe(costing: Costing) -> list[str]:
 
 
 def _write_month(saving: Sequence[float | None]) -> str:
-    """A month's saving; a negative one is what the change costs, its ends turned round."""
-    point = saving[0] or 0.0
-    if point >= 0.0:
-        return f"saves {point:.4g} USD a month ({_write_ends(saving[1:])})"
-    ends = [None if end is None else -end for end in (saving[2], saving[1])]
-    return f"costs {-point:.4g} USD more a month ({_write_ends(ends)})"
+    """A month's saving; a negative one is what the change costs."""
+    loses, (point, *ends) = turn_saving(saving)
+    amount = f"costs {point or 0.0:.4g} USD more" if loses else f"saves {point or 0.0:.4g} USD"
+    return f"{amount} a month ({_write_ends(ends)})"
 
 
 def _write(estimate: Estimate) -> str:

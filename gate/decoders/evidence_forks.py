@@ -78,7 +78,7 @@ def _join(outputs: Mapping[str, Outputs]) -> Iterator[_Pair]:
     for request, generation in outputs["baseline"]:
         found = other.get((request.id, request.repeat))
         is_plain = request.task != CONFORMANCE and not needs_processing(request)
-        if found is not None and is_plain and not request.sampling.temperature:
+        if found is not None and is_plain:
             yield _Pair(request, generation, found)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from gate.grammar import Matcher
 from gate.noise import gumbel, stream_key
-from gate.records import Request, Sampling
+from gate.records import Request, Sampling, needs_processing
 
 
 class NothingAllowedError(ValueError):
@@ -120,15 +120,7 @@ class Sampler:
         self.prompt = tuple(prompt)
         self._grammar = grammar
         self.key = stream_key(seed if s.seed is None else s.seed, request.id, request.repeat)
-        self.is_plain = s.temperature == 0.0 and not (
-            s.repetition_penalty != 1.0
-            or s.presence_penalty
-            or s.frequency_penalty
-            or s.bad_words
-            or s.logit_bias
-            or request.min_tokens
-            or grammar
-        )
+        self.is_plain = not (needs_processing(request) or grammar)
         """Greedy on the raw logits: an argmax over the whole batch serves it."""
 
     def scores(self, logits: torch.Tensor, output: Sequence[int]) -> torch.Tensor:

@@ -60,6 +60,14 @@ def _price(
     )
 
 
+def turn_saving(saving: Sequence[float | None]) -> tuple[bool, list[float | None]]:
+    """Return whether a saving (point, low, high) is a loss, and its amount, the ends in order."""
+    point, low, high = saving
+    if point is None or point >= 0.0:
+        return False, [point, low, high]
+    return True, [-point, None if high is None else -high, None if low is None else -low]
+
+
 def scale(estimate: Estimate, factor: float) -> Estimate:
     """Return an estimate in another unit; a negative factor turns it round."""
     ends = [None if end is None else end * factor for end in estimate.interval]

@@ -38,7 +38,7 @@ from gate.records.judgement import (
     Verdict,
     Waiver,
 )
-from gate.records.requests import Request, Sampling, needs_processing, prompt_ids
+from gate.records.requests import Request, Sampling, needs_processing, processes_logits, prompt_ids
 from gate.records.runs import (
     AcceptanceReference,
     BandProbe,
@@ -85,5 +85,6 @@ __all__ = [
     "Verdict",
     "Waiver",
     "needs_processing",
+    "processes_logits",
     "prompt_ids",
 ]

@@ -56,10 +56,14 @@ def prompt_ids(request: Request) -> tuple[int, ...]:
 
 def needs_processing(request: Request) -> bool:
     """Whether anything but the raw argmax decides tokens of this request."""
+    return bool(request.sampling.temperature) or processes_logits(request)
+
+
+def processes_logits(request: Request) -> bool:
+    """Whether anything but temperature and cuts stands between logits and token."""
     s = request.sampling
     return bool(
-        s.temperature
-        or s.repetition_penalty != 1.0
+        s.repetition_penalty != 1.0
         or s.presence_penalty
         or s.frequency_penalty
         or s.bad_words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gate.measures.money import turn_saving
 from gate.report.break_even import make_break_even
 from gate.report.naming import describe_measure
 from gate.report.numbers import NOT_MEASURED, format_number
@@ -114,10 +115,8 @@ def _write_month(decision: Decision) -> str:
     if not isinstance(saving, list | tuple) or len(saving) != len(("point", "low", "high")):
         return "Set economics.requests_per_month for the month's saving."
     numbers = [v if isinstance(v, int | float) else None for v in saving]
-    loses = bool(numbers) and numbers[0] is not None and numbers[0] < 0.0
-    shown = [None if v is None else -v for v in numbers] if loses else numbers
-    point, *ends = (format_number(v, "USD") for v in shown)
-    low, high = ends[::-1] if loses else ends
+    loses, amounts = turn_saving(numbers)
+    point, low, high = (format_number(v, "USD") for v in amounts)
     volume = format_number(read_number(month, "requests_per_month"))
     word, more = ("costs", " more") if loses else ("saves", "")
     return (

@@ -32,7 +32,7 @@ from gate.records import (
     Outcome,
     Record,
     Request,
-    needs_processing,
+    processes_logits,
 )
 from gate.selftest.bench import MAKE, SAMPLED, Batches, Bench, Keep, open_bench
 from gate.selftest.jobs import run_shares, share_arguments
@@ -307,12 +307,6 @@ def describe_catalogue() -> list[str]:
 def spec_of(name: str) -> DecoderSpec:
     """Return the specification of a catalogue entry, as gate.toml would give it."""
     return DecoderSpec(kind="python", target=MAKE, options={"fault": name}, noise="own")
-
-
-def processes_logits(request: Request) -> bool:
-    """Whether anything but temperature and cuts stands between logits and token."""
-    greedy = msgspec.structs.replace(request.sampling, temperature=0.0)
-    return needs_processing(msgspec.structs.replace(request, sampling=greedy))
 
 
 def ends_early(request: Request) -> bool:

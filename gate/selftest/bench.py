@@ -92,8 +92,8 @@ class Bench:
         """
         chosen = {name: self._first(name, n_tokens) for name in groups}
         if keep and CONFORMANCE in chosen:
-            kept = [r for batch in chosen[CONFORMANCE] for r in batch if keep(r)]
-            chosen[CONFORMANCE] = split(kept, BATCH)
+            kept = (tuple(filter(keep, batch)) for batch in chosen[CONFORMANCE])
+            chosen[CONFORMANCE] = tuple(batch for batch in kept if batch)
         return chosen
 
     def _first(self, group: str, n_tokens: int | None) -> Batches:
