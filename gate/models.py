@@ -204,7 +204,7 @@ def wrap_model(model: Any, tokenizer: Any, name: str) -> LoadedModel:
 
 def cache_argument(model: Any) -> str:
     """Name of the forward's cache argument: ``cache`` from transformers 5.24, else the old one."""
-    names = inspect.signature(type(model).forward).parameters
+    names = inspect.signature(model.forward).parameters
     return "cache" if "cache" in names else "past_key_values"
 
 

@@ -1,13 +1,14 @@
 """One loaded model, one baseline side, and every fault against it.
 
 The baseline decodes and is scored once; outputs that a fault leaves as they are keep the
-scores they have. Both arms run under one batch plan, whole batches at a time.
+scores they have, and what was read before is not computed again. Both arms run under one
+batch plan, whole batches at a time.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -71,7 +72,7 @@ class RememberingReferee:
         return self._referee.logits(*args)
 
 
-@dataclass(kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Bench:
     """What every fault runs against. batches: by group (conformance, tasks, sampled)."""
 
@@ -81,7 +82,7 @@ class Bench:
     batches: dict[str, Batches]
     bound: NoiseBound
     drafts: Any = None
-    baseline: dict[str, list[BatchResult]] = field(default_factory=dict)
+    baseline: dict[str, list[BatchResult]] = dataclasses.field(default_factory=dict)
 
     def choose(
         self, groups: Iterable[str], n_tokens: int | None, keep: Keep | None = None
@@ -147,7 +148,7 @@ class Bench:
 
 def open_bench(plan: Plan, session: Any, store: RunStore, progress: Progress) -> Bench:
     """Run the baseline side, or read it back, and record the drafts."""
-    session.referee = RememberingReferee(session.referee)
+    remember_prefills(session)
     bench = Bench(
         plan=plan,
         session=session,
@@ -165,6 +166,13 @@ def open_bench(plan: Plan, session: Any, store: RunStore, progress: Progress) ->
     with progress.stage("self-test: record drafts"):
         bench.drafts = read_drafts(bench)
     return bench
+
+
+def remember_prefills(session: Any) -> None:
+    """Let decoders and referee take from memory what they read before: bit for bit the same."""
+    remembering = load_object("gate.faults.prefills:PrefillMemory")(session.model.model)
+    session.model = dataclasses.replace(session.model, model=remembering)
+    session.referee = RememberingReferee(load_object("gate.referee:Referee")(session.model))
 
 
 def plan_batches(plan: Plan, session: Any) -> dict[str, Batches]:
