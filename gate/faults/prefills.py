@@ -18,7 +18,7 @@ MOST_BYTES = 3 * 1024**3
 """Of what is remembered. When it is full, nothing more is: baseline and controls come first."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Forward:
     """What a forward left. logits: (B, n_read, vocab). keys, values: (L, B, H, R, D), or none."""
 
