@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -45,9 +46,9 @@ N_RANKED = 5
 Ranked = tuple[tuple[int, float], ...]
 """Token ids with the nats by which each is behind the best."""
 PIT_STREAM = "pit"
+"""Names the noise stream that randomises the probability integral transform."""
 ORDER = stream_key(0, "order of tokens", 0)
 """Of one fixed order of the vocabulary that knows nothing of how likely tokens are."""
-"""Names the noise stream that randomises the probability integral transform."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +183,9 @@ def judge_token(
     warped = warp(z, s)
     logp = warped.log_softmax(-1)
     position = len(history) - n_prompt
-    scores = _add_noise(z, request, position)
-    distance = cut_distance(z, s)
     allowed = warped > -torch.inf
+    scores = _add_noise(z, request, position, allowed, token)
+    distance = cut_distance(z, s)
     inside = scores.masked_fill(~allowed, -torch.inf)
     top = inside.topk(min(N_RANKED, inside.numel()))
     behind = (top.values[0] - top.values).clamp(max=FORBIDDEN).tolist()
@@ -207,13 +208,22 @@ def rank_tokens(ids: Sequence[int], behind: Sequence[float]) -> Ranked:
     return tuple((i, nats) for i, nats in zip(ids, behind, strict=True) if nats < FORBIDDEN)
 
 
-def _add_noise(z: torch.Tensor, request: Request, position: int) -> torch.Tensor:
-    s = request.sampling
+def _add_noise(
+    z: torch.Tensor, request: Request, position: int, allowed: torch.Tensor, token: int
+) -> torch.Tensor:
+    """Scores of the tokens that count, the allowed ones and ``token``; the others' lack noise."""
+    s, scores = request.sampling, z.double()
     if s.temperature == 0.0:
-        return z.double()
+        return scores
     key = stream_key(s.seed or 0, request.id, request.repeat)
-    noise: torch.Tensor = gumbel(key, position, torch.arange(z.numel(), device=z.device))
-    return z.double() + s.temperature * noise
+    if allowed.all():
+        noise: torch.Tensor = gumbel(key, position, torch.arange(z.numel(), device=z.device))
+        return scores + s.temperature * noise
+    counts = allowed.clone()
+    counts[token] = True
+    ids = counts.nonzero()[:, 0]
+    scores[ids] += s.temperature * gumbel(key, position, ids)
+    return scores
 
 
 def cut_distance(z: torch.Tensor, s: Sampling) -> torch.Tensor:
@@ -280,6 +290,12 @@ def end_regret(
     )
 
 
+@lru_cache(maxsize=4)
+def _fixed_order(n_vocab: int, device: torch.device) -> torch.Tensor:
+    found: torch.Tensor = uniforms(ORDER, 0, torch.arange(n_vocab, device=device))
+    return found
+
+
 def _pits(logp: torch.Tensor, request: Request, position: int, token: int) -> tuple[float, float]:
     """Randomised probability integral transforms of a sampled token, in two orders of tokens.
 
@@ -289,7 +305,7 @@ def _pits(logp: torch.Tensor, request: Request, position: int, token: int) -> tu
     if not request.sampling.temperature:
         return 0.0, 0.0
     p = logp.exp()
-    place = uniforms(ORDER, 0, torch.arange(p.numel(), device=p.device))
+    place = _fixed_order(p.numel(), p.device)
     before = float(p[logp > logp[token]].sum()), float(p[place < place[token]].sum())
     key = stream_key(request.sampling.seed or 0, f"{PIT_STREAM}\x1f{request.id}", request.repeat)
     v = uniforms(key, position, torch.tensor([0, 1])).tolist()

@@ -11,6 +11,7 @@ step overwrites their slots; accepted rows are moved forward by index.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ class _SlotLayer(CacheLayerMixin):
 
     def __init__(self, owner: SlotCache, index: int) -> None:
         super().__init__()
-        self._owner = owner
+        # weak: a cycle would keep every batch's slots until the garbage collector comes by
+        self._owner = weakref.proxy(owner)
         self._index = index
         self.is_initialized = True
 
@@ -111,7 +113,7 @@ class Engine:
         self._last_position = int(getattr(text_config, "max_position_embeddings", 2**31)) - 1
 
     def watch_prompts(self, n_rows: int, tell: Callable[[torch.Tensor], None]) -> None:
-        """Let ``tell`` have the logits of the first ``n_rows`` rows of every prompt to come.
+        """Let ``tell`` have the logits of the first ``n_rows`` rows of the prompts to come.
 
         It gets (B, n, vocab), n the rows of the longest prompt where that is shorter; rows behind
         the end of a prompt mean nothing. The same rows whatever the batch, of the first piece.
@@ -125,6 +127,7 @@ class Engine:
         for start in range(0, longest, PREFILL_ROWS):
             pieces = [prompt[start : start + PREFILL_ROWS] for prompt in prompts]
             self._prefill_piece(pieces, last, self._n_first if start == 0 else 0)
+        self._n_first, self._tell_first = 0, _ignore  # whoever watched may be our owner
         return torch.stack([row for row in last if row is not None])
 
     def _prefill_piece(

@@ -17,7 +17,7 @@ from gate.faults.speculative import SpeculativeSampler, speculative
 from gate.faults.stock import StockDecoder
 from gate.records import Claim, Record, Request
 
-ROWS = 8  # rows of a step that random drafts fill
+ROWS = 4  # rows of a step that random drafts fill
 
 
 class Control(Record, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def adversarial_pool(model: Any) -> Any:
 
     def drafts(request: Request, output: tuple[int, ...]) -> Sequence[Sequence[int]]:
         last, eos = output[-1], request.eos_ids[0] if request.eos_ids else 0
-        return [[last] * 5, [eos] * 5, [last, eos, model.vocab_size], []]
+        return [[last] * 3, [eos] * 2, [last, eos, model.vocab_size], []]
 
     return fixed(model, drafts)
 

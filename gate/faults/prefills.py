@@ -14,7 +14,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gate.decoders.engine import SlotCache
 
-MOST_BYTES = 3 * 1024**3
+MOST_BYTES = 2 * 1024**3
 """Of what is remembered. When it is full, nothing more is: baseline and controls come first."""
 
 
@@ -33,12 +33,17 @@ class PrefillMemory:
     def __init__(self, model: Any, most_bytes: int = MOST_BYTES) -> None:
         """``model``: a transformers causal language model, as engine and referee call it."""
         self._model = model
-        self._n_left = most_bytes
+        self._most_bytes = self._n_left = most_bytes
         self._known: dict[tuple[Any, ...], Forward] = {}
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the model's own."""
         return getattr(self._model, name)
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._known.clear()
+        self._n_left = self._most_bytes
 
     def __call__(self, **inputs: Any) -> Any:
         """Run a forward, or take it from memory."""
@@ -70,9 +75,7 @@ class PrefillMemory:
         size = sum(part.nbytes for part in held)
         if size <= self._n_left:
             self._n_left -= size
-            self._known[key] = Forward(
-                **dict(zip(("logits", "keys", "values"), held, strict=False))
-            )
+            self._known[key] = Forward(*held)
 
 
 def begins_a_text(inputs: dict[str, Any], cache: SlotCache | None) -> bool:

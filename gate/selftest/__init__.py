@@ -98,6 +98,7 @@ def run_selftest(
         missing = [name for name in wanted if not examiner.has_row(name)]
         advance(len(wanted) - len(missing))
         if options.jobs > 1 and len(missing) > 1:
+            session.model.model.forget()  # the shares remember for themselves
             arguments = share_arguments(project.path, out, quick=options.quick)
             run_shares(arguments, missing, options.jobs, examiner.watch(missing, advance))
         else:

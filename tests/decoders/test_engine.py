@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from gate.decoders.lookahead import LookaheadDecoder
 from gate.decoders.options import AutoregressiveOptions, LookaheadOptions
 from gate.errors import UsageError
 from gate.models import LoadedModel
-from tests.decoders.helpers import TINY, build_tiny, draw_prompt, stock_logits
+from tests.decoders.helpers import TINY, build_tiny, draw_prompt, make_request, stock_logits
 
 TREE_PARENTS = (-1, 0, 0, 2, 3, 1)  # row 0, and a tree of two branches
 TREE_DEPTHS = (0, 1, 1, 2, 3, 2)
@@ -194,3 +195,18 @@ def test_a_decoder_of_ours_cannot_be_made_for_a_model_it_would_get_wrong(
         with pytest.raises(UsageError, match="DynamicSlidingWindowLayer"):
             make()
     assert LookaheadDecoder(toy, LookaheadOptions(window=3)).spec.options["window"] == 3
+
+
+@pytest.mark.parametrize("rows", [None, 1, 8])
+def test_the_slots_of_a_batch_go_with_it_and_wait_for_no_garbage_collector(
+    toy: LoadedModel, rows: int | None
+) -> None:
+    decoder = LookaheadDecoder(toy, LookaheadOptions(rows=rows))
+    gc.collect()
+    gc.disable()
+    try:
+        list(decoder.generate([make_request(max_tokens=4)]))
+        alive = [found for found in gc.get_objects() if type(found) is engine.SlotCache]
+    finally:
+        gc.enable()
+    assert not alive
