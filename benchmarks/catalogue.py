@@ -23,7 +23,6 @@ from gate.faults import CATALOGUE, CONTROLS, Control, Fault
 from gate.measures.acceptance_drop import count_work
 from gate.plan import make_plan
 from gate.records import AcceptanceReference, Claim, DecoderSpec, Request, Sampling
-from gate.selftest import REFERENCE, greedy_outputs, spec_of
 from gate.selftest.bench import (
     SAMPLED,
     Batches,
@@ -34,6 +33,7 @@ from gate.selftest.bench import (
     read_drafts,
     read_or_run,
 )
+from gate.selftest.examiner import REFERENCE, greedy_outputs, spec_of
 from gate.selftest.sliding import open_sliding_bench
 
 REPEATS = "repeats"

@@ -27,7 +27,7 @@ from gate.config import Config, ModelConfig, Project, RunConfig, load_project
 from gate.conformance import TASK as CONFORMANCE
 from gate.faults import CATALOGUE, CONTROLS
 from gate.records import Criterion, Outcome, Record, Verdict
-from gate.selftest import SIGNALS
+from gate.selftest.examiner import SIGNALS
 from gate.selftest.judging import judge_collected, raised_measures, worst_outcome
 
 GATE = "gate"

@@ -26,7 +26,7 @@ from gate.config import Config, ModelConfig, Project, RunConfig
 from gate.decoders.session import Session
 from gate.measures.tokens import classify
 from gate.plan import make_plan
-from gate.selftest import spec_of
+from gate.selftest.examiner import spec_of
 
 FAULTS = {"rare-500": 500, "rare-2000": 2000}
 LENGTHS = (0.5, 1.0, 3.0)

@@ -57,7 +57,7 @@ class _SlotLayer(CacheLayerMixin):
 
     def get_seq_length(self) -> int:
         """Slots in use before this step: the same for all requests wherever it is asked for."""
-        return self._owner.n_past
+        return int(self._owner.n_past)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Slots in use in this step, and where they begin."""

@@ -12,8 +12,9 @@ from gate.config import load_project
 from gate.decoders.base import load_object
 from gate.plan import SESSION, make_plan
 from gate.progress import Progress
-from gate.selftest import Examiner, Options
+from gate.selftest import Options
 from gate.selftest.bench import open_bench
+from gate.selftest.examiner import Examiner
 from gate.store import RunStore
 from tests import toy_project
 

@@ -10,8 +10,9 @@ from gate.errors import UsageError
 from gate.faults import CATALOGUE, CONTROLS, make
 from gate.models import LoadedModel
 from gate.records import Request
-from gate.selftest import GROUPS, Examiner
+from gate.selftest.examiner import Examiner
 from gate.selftest.rows import ControlRow, FaultRow
+from gate.selftest.sending import GROUPS
 
 PUBLISHED = [
     "unverified-head",

@@ -13,7 +13,8 @@ from gate.config import load_project
 from gate.decision import read_sensitivity
 from gate.plan import make_plan
 from gate.progress import Progress
-from gate.selftest import Examiner, describe
+from gate.selftest import describe
+from gate.selftest.examiner import Examiner
 
 ONLY = "baseline,eos-in-run,never-drafts"
 
