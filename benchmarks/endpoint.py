@@ -32,7 +32,7 @@ from gate.decoders.endpoint import EndpointDecoder
 from gate.decoders.endpoint_body import make_body
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_profiles import PROFILES
-from gate.decoders.remote import Place
+from gate.decoders.place import Place
 from gate.decoders.server import Servers
 from gate.records import DecoderSpec, Request
 

@@ -17,6 +17,21 @@ from typing import Any
 MODEL = "fake-model"
 KEY = "sk-test-0123456789"
 VOCABULARY = 50
+
+
+def frame(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    """A whole HTTP answer, as it goes over the wire."""
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+RAW = {
+    "bad-utf8": frame(b'{"choices": [{"text": "\xff\xfe", "finish_reason": "stop"}]}'),
+    "no-json": frame(b"<html>it works</html>"),
+    "no-choice": frame(b'{"choices": []}'),
+    "redirect": frame(b"", "Location: http://127.0.0.1:9/steal", status="302 Found"),
+}
+"""Fault -> all that is sent."""
 Fault = Callable[[int, Mapping[str, Any]], str]
 """(number of the request, its body) -> name of the fault; empty: answer soundly."""
 
@@ -45,7 +60,12 @@ class FakeServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(("127.0.0.1", options.get("port", 0)), Handler)
+        host: str = options.get("host", "127.0.0.1")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, options.get("port", 0)), Handler)
+        self.raw: Mapping[str, bytes] = options.get("raw", {})  # fault -> all that is sent
+        self.models: list[dict[str, Any]] | None = options.get("models")  # that it lists
+        self.prefix: str = options.get("prefix", "")  # of every path
         self.fault: Fault = options.get("fault") or (lambda _n, _body: "")
         self.owner: str = options.get("owner", "nobody")
         self.key: str = options.get("key", "")
@@ -66,7 +86,8 @@ class FakeServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Base address."""
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        host, port = self.server_address[:2]
+        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -79,13 +100,15 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
+        self.path = self.path.removeprefix(self.server.prefix)
         if self.path == "/metrics" and self.server.metrics is not None:
             self.reply(200, self.server.metrics.encode())
         elif self.path == "/v1/models":
             if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
                 self.reply(401, b'{"error": {"message": "wrong key"}}')
                 return
-            rows = [{"id": MODEL, "object": "model", "owned_by": self.server.owner}]
+            own = [{"id": MODEL, "object": "model", "owned_by": self.server.owner}]
+            rows = own if self.server.models is None else self.server.models
             self.reply(200, json.dumps({"object": "list", "data": rows}).encode())
         elif self.path == "/health":
             self.reply(200, b"{}")
@@ -94,6 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
+        self.path = self.path.removeprefix(self.server.prefix)
         body = json.loads(raw)
         server = self.server
         with server.lock:
@@ -114,6 +138,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, fault: str, body: dict[str, Any]) -> None:
         """Answer soundly, or with the fault that is called for."""
+        raw = {**RAW, **self.server.raw}.get(fault)
+        if raw is not None:
+            self.wfile.write(raw)
+            self.close_connection = True
+            return
         if fault == "hang":
             self.server.released.wait(30)
             return
@@ -127,14 +156,6 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "huge":
             self.reply_huge()
-        elif fault == "bad-utf8":
-            self.reply(200, b'{"choices": [{"text": "\xff\xfe", "finish_reason": "stop"}]}')
-        elif fault == "no-json":
-            self.reply(200, b"<html>it works</html>")
-        elif fault == "no-choice":
-            self.reply(200, b'{"choices": []}')
-        elif fault == "redirect":
-            self.reply(302, b"", {"Location": "http://127.0.0.1:9/steal"})
         else:
             self.answer_soundly(body, fault)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gate import config, defaults, gain_config
+from gate import config, defaults, evalset, gain_config, waivers
 from gate.decoders import base, endpoint_options, options
+from gate.own_criteria import merge_criteria
 from gate.records import Criterion
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,39 @@ def test_the_example_of_the_configuration_is_valid() -> None:
     decoded = msgspec.toml.decode(example, type=config.Config)
     for arm in ("baseline", "candidate"):
         base.read_spec(arm, getattr(decoded, arm))
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLES = {
+    f"{page.name} {n}": table
+    for page in PAGES
+    for n, table in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+} | {
+    str(path.relative_to(ROOT)): path.read_text("utf-8")
+    for path in [ROOT / "gate.toml", *sorted((ROOT / "examples").glob("*/gate.toml"))]
+}
+ARM = {"kind": "autoregressive"}
+REST = {"schema": 1, "evalset": "evalsets/ours", "baseline": ARM, "candidate": ARM}
+"""What a part of a gate.toml stands in."""
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_that_is_shown_loads(name: str) -> None:
+    table = msgspec.toml.decode(TABLES[name])
+    if "classes" in table:
+        assert msgspec.convert(table, evalset.EvalsetSpec).classes
+        return
+    if "waiver" in table:
+        assert msgspec.convert(table, waivers.WaiverFile).waiver
+        return
+    found = msgspec.convert({**REST, **table}, config.Config)
+    for arm in ("baseline", "candidate"):
+        table = getattr(found, arm)
+        assert base.read_spec(arm, table).kind == table["kind"]
+    known = defaults.default_criteria(
+        found.claim, found.purpose, found.model.dtype, 0.02, own_baseline=True
+    )
+    assert merge_criteria(known, found.criteria, found.claim)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gate.decoders.remote import read_words
+from gate.decoders.remote_conformance import read_words
 from gate.models import LoadedModel
 from gate.records import Request
 from tests.decoders.helpers import decode_plainly, make_request
@@ -141,5 +141,5 @@ def test_both_servers_are_sent_the_words_that_only_the_baseline_encoded(project:
     assert words[0]
     assert all(word for listed in words[0] for word in listed)
     assert sorted(words[0]) == sorted(words[1])
-    known = read_words(project / "reports/latest/words.json")  # what a resumed run goes on with
+    known = read_words(project / "reports/latest")  # what a resumed run goes on with
     assert {word for listed in words[0] for word in listed} <= set(known.values())

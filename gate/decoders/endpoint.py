@@ -15,12 +15,14 @@ import msgspec
 
 from gate.decoders.endpoint_answer import Expected, read_stream, read_whole
 from gate.decoders.endpoint_body import choose_path, make_body
-from gate.decoders.endpoint_client import Body, Call, Client, Outcome, Reader, read_key
+from gate.decoders.endpoint_client import Call, Client, Outcome, read_key
+from gate.decoders.endpoint_identity import Identity, identify
 from gate.decoders.endpoint_metrics import Reading, read_page
 from gate.decoders.endpoint_options import EndpointOptions
-from gate.decoders.endpoint_probe import Capabilities, Identity, identify, probe
+from gate.decoders.endpoint_probe import Capabilities, probe
 from gate.decoders.endpoint_profiles import FATAL, PROFILES, REFUSED, Profile, list_needed
-from gate.decoders.remote import UNSEEN, Place
+from gate.decoders.endpoint_response import Body, Reader
+from gate.decoders.place import UNSEEN, Place
 from gate.decoders.server import Server, describe_server
 from gate.errors import RunError
 from gate.records import DecoderSpec, Generation, Request

@@ -6,14 +6,14 @@ raises AttemptError; its request has failed, and is never an empty output.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
-from gate.decoders.endpoint_client import AttemptError, Body
+from gate.decoders.endpoint_logprobs import MOST_ID, Logprobs, TokenId, list_texts, read_logprobs
 from gate.decoders.endpoint_profiles import Profile
+from gate.decoders.endpoint_response import AttemptError, Body
 from gate.decoders.endpoint_stream import read_events
 from gate.records import (
     Chunk,
@@ -26,32 +26,14 @@ from gate.records import (
     Usage,
 )
 
-ROUNDING = 1e-3  # nats above 0 that a log-probability may come out at
-TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token as its id
-
-
-class _Entry(msgspec.Struct):
-    """One token of chat-style log-probabilities."""
-
-    logprob: float
-    token: str = ""
-    id: int | None = None
-    bytes: list[int] | None = None
-    top_logprobs: list[_Entry] = []
-
-
-class _Logprobs(msgspec.Struct):
-    """Chat style has ``content``; completion style has the other three."""
-
-    content: list[_Entry] | None = None
-    tokens: list[str] | None = None
-    token_logprobs: list[float | None] | None = None
-    top_logprobs: list[dict[str, float] | None] | None = None
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_ID)]
 
 
 class _Message(msgspec.Struct):
     content: str | None = None
     tool_calls: list[object] | None = None
+    reasoning: str | None = None  # two names of one field
+    reasoning_content: str | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -61,18 +43,18 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
     matched_stop: str | int | list[int] | msgspec.UnsetType | None = msgspec.UNSET
-    logprobs: _Logprobs | None = None
-    token_ids: list[int] | None = None
+    logprobs: Logprobs | None = None
+    token_ids: list[TokenId] | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
 
 
 class _Timings(msgspec.Struct):
-    draft_n: int = 0
-    draft_n_accepted: int = 0
+    draft_n: Count = 0
+    draft_n_accepted: Count = 0
 
 
 class _Answer(msgspec.Struct):
@@ -111,10 +93,13 @@ class _Joined(msgspec.Struct):
 
 async def read_whole(body: Body, expected: Expected) -> Generation:
     """Read an answer that comes in one piece."""
-    raw = await body.whole()
+    answer = _decode(await body.whole())
     joined = _Joined()
     at_s = time.perf_counter() - body.sent_at
-    _add(joined, _decode(raw), expected, at_s)
+    if not answer.choices:
+        msg = "the answer holds no output: its choices are missing or empty"
+        raise AttemptError(msg, is_final=True)
+    _add(joined, answer, expected, at_s)
     return _finish(joined, expected, Trace(total_s=at_s))
 
 
@@ -169,12 +154,18 @@ def _add_choice(joined: _Joined, choice: _Choice, at_s: float) -> None:
     if message is not None and message.tool_calls:
         msg = "the server answered with a tool call, which was not asked for"
         raise AttemptError(msg, is_final=True)
+    if message is not None and (message.reasoning or message.reasoning_content):
+        msg = (
+            "the server takes the model's reasoning out of the text, so that its tokens are not "
+            "the text's; start it without a reasoning parser, or turn it off with extra_body"
+        )
+        raise AttemptError(msg, is_final=True)
     text = choice.text or (message.content if message else None) or ""
     entries = list(read_logprobs(choice.logprobs)) if choice.logprobs else []
     ids = choice.token_ids
     if ids is None and entries:
         ids = [entry.token_id for entry in entries]
-        joined.told += _list_texts(choice.logprobs)
+        joined.told += list_texts(choice.logprobs)
     if ids is not None and any(token < 0 for token in ids):
         ids = None  # a token without an id among them: none are known
     if text or ids:
@@ -188,12 +179,6 @@ def _add_choice(joined: _Joined, choice: _Choice, at_s: float) -> None:
         joined.stopped_by = joined.stopped_by if value is msgspec.UNSET else value
 
 
-def _list_texts(found: _Logprobs | None) -> list[bytes]:
-    """Return the text of each token of chat-style log-probabilities."""
-    entries = (found.content if found else None) or []
-    return [bytes(e.bytes) if e.bytes is not None else e.token.encode() for e in entries]
-
-
 def _drop_partial(joined: _Joined, text: str) -> None:
     """Forget ids that cover a part of the text only.
 
@@ -203,50 +188,6 @@ def _drop_partial(joined: _Joined, text: str) -> None:
         return
     joined.token_ids, joined.logprobs = None, []
     joined.chunks = [msgspec.structs.replace(chunk, token_ids=()) for chunk in joined.chunks]
-
-
-def read_logprobs(found: _Logprobs) -> Sequence[TokenLogprob]:
-    """Return log-probabilities with their token ids, -1 where an id is not told."""
-    if found.content is not None:
-        return [_read_entry(entry) for entry in found.content]
-    tokens, values = found.tokens or [], found.token_logprobs or []
-    tops = found.top_logprobs or [None] * len(tokens)
-    return [
-        TokenLogprob(
-            token_id=_read_id(token),
-            logprob=_read_value(value),
-            top=_sort((_read_id(name), _read_value(each)) for name, each in (top or {}).items()),
-        )
-        for token, value, top in zip(tokens, values, tops, strict=True)
-    ]
-
-
-def _read_entry(entry: _Entry) -> TokenLogprob:
-    tops = ((_id_of(one), _read_value(one.logprob)) for one in entry.top_logprobs)
-    return TokenLogprob(token_id=_id_of(entry), logprob=_read_value(entry.logprob), top=_sort(tops))
-
-
-def _id_of(entry: _Entry) -> int:
-    return _read_id(entry.token) if entry.id is None else entry.id
-
-
-def _read_id(token: str) -> int:
-    """Return the id of a token that is written as its id; -1: it is written as text."""
-    number = token.removeprefix(TOKEN_ID)
-    return int(number) if number != token and number.isdecimal() else -1
-
-
-def _read_value(value: float | None) -> float:
-    """Return a log-probability. Raises ValueError where it is none."""
-    if value is None or math.isnan(value) or value > ROUNDING:
-        msg = f"{value} is no log-probability"
-        raise ValueError(msg)
-    return min(value, 0.0)
-
-
-def _sort(tops: object) -> tuple[tuple[int, float], ...]:
-    pairs: list[tuple[int, float]] = list(tops)  # type: ignore[call-overload]
-    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
@@ -276,12 +217,8 @@ def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
 
 
 def _read_usage(found: _Usage | None) -> Usage | None:
-    """Return the server's counts. Raises ValueError where they are below 0."""
     if found is None:
         return None
-    if min(found.prompt_tokens, found.completion_tokens) < 0:
-        msg = "the server counts fewer than 0 tokens"
-        raise ValueError(msg)
     return Usage(n_prompt=found.prompt_tokens, n_output=found.completion_tokens)
 
 
@@ -294,6 +231,9 @@ def read_finish(joined: _Joined, request: Request) -> Finish:
     reason = joined.finish_reason
     if reason == "length":
         return "length"
+    if reason is None:
+        msg = "the answer does not say why the output ended (finish_reason)"
+        raise AttemptError(msg, is_final=True)
     if reason != "stop":
         msg = f"the output ended for the reason {reason!r}; only stop and length are expected"
         raise AttemptError(msg, is_final=True)

@@ -13,41 +13,25 @@ attempt is whole; nothing of a broken one is kept. Secrets never enter a message
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import email.utils
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
 
 from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.endpoint_response import AttemptError, Body, Reader, read_refusal
 from gate.decoders.server import redact
 from gate.errors import RunError
 
 T = TypeVar("T")
-RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
-ERROR_BYTES = 4096
 MESSAGE_LENGTH = 300
 LONGEST_WAIT_S = 60.0
 OK = 200
 MOST_IN_FLIGHT = 256  # of an open loop; beyond it requests wait here, and their waiting counts
-DRAIN_S = 0.5
-DRAIN_BYTES = 1024
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-
-
-class AttemptError(Exception):
-    """One attempt failed. wait_s: what the server asked to wait. is_final: not tried again."""
-
-    def __init__(self, message: str, *, is_final: bool, wait_s: float | None = None) -> None:
-        """``message``: one sentence for a person."""
-        super().__init__(message)
-        self.is_final = is_final
-        self.wait_s = wait_s
 
 
 class Call(NamedTuple):
@@ -77,42 +61,6 @@ class Timed(NamedTuple):
     ended_s: float
 
 
-Reader = Callable[["Body"], Awaitable[object]]
-"""Reads an answer's body; raises AttemptError, or ValueError where it makes no sense."""
-
-
-class Body:
-    """The body of an answer with status 200, read piece by piece within its limit."""
-
-    def __init__(self, response: aiohttp.ClientResponse, limit: int, sent_at: float) -> None:
-        """limit: bytes."""
-        self._response = response
-        self._limit = limit
-        self.sent_at = sent_at
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield what arrives. Raises AttemptError beyond the limit."""
-        n_bytes = 0
-        async for piece in self._response.content.iter_any():
-            n_bytes += len(piece)
-            if n_bytes > self._limit:
-                msg = f"the answer is larger than {self._limit / 1024**2:g} MiB (max_body_mib)"
-                raise AttemptError(msg, is_final=True)
-            yield piece
-
-    async def drain(self) -> None:
-        """Read what little may follow a finished stream, so that the connection can be kept."""
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(DRAIN_S):
-                await self._response.content.read(DRAIN_BYTES)
-
-    async def whole(self) -> bytes:
-        """Return all of it. Raises AttemptError beyond the limit."""
-        if (self._response.content_length or self._limit + 1) <= self._limit:
-            return await self._response.read()  # framed: no more than that can come
-        return b"".join([piece async for piece in self.pieces()])
-
-
 class Client:
     """Connections to one server, with an event loop of their own."""
 
@@ -138,8 +86,8 @@ class Client:
         self._resume_at = 0.0  # monotonic: a server that said 429 is left alone until then
 
     def redact(self, text: str) -> str:
-        """Return a text without the key, cut to a sentence's length."""
-        return redact(text, self._secrets)[:MESSAGE_LENGTH]
+        """Return a text without the key, in one line, cut to a sentence's length."""
+        return " ".join(redact(text, self._secrets).split())[:MESSAGE_LENGTH]
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run asynchronous work to its end."""
@@ -233,7 +181,7 @@ class Client:
 
     async def _attempt(self, base: str, call: Call, read: Reader) -> object:
         method = "GET" if call.body is None else "POST"
-        data = None if call.body is None else msgspec.json.encode(call.body)
+        data = None if call.body is None else encode_body(call.body)
         is_stream = bool(call.body and call.body.get("stream"))
         limit, sent_at = int(self._options.max_body_mib * 1024**2), time.perf_counter()
         try:
@@ -246,7 +194,7 @@ class Client:
                 allow_redirects=False,  # a key goes where gate.toml says, nowhere else
             ) as response:
                 if response.status != OK:
-                    raise await _read_refusal(response)
+                    raise await read_refusal(response)
                 return await read(Body(response, limit, sent_at))
         except AttemptError:
             raise
@@ -265,31 +213,17 @@ class Client:
             raise AttemptError(msg, is_final=True) from error
 
 
+def encode_body(body: Mapping[str, object]) -> bytes:
+    """Return a body as JSON. Raises AttemptError where its text is not Unicode."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        msg = "the request's text cannot be written as UTF-8: it holds half of a surrogate pair"
+        raise AttemptError(msg, is_final=True) from error
+
+
 def _write_failure(message: str, failed: Sequence[str]) -> str:
     return f"{message} (attempt {len(failed) + 1})" if failed else message
-
-
-async def _read_refusal(response: aiohttp.ClientResponse) -> AttemptError:
-    """Return the error of an answer that is not 200; its text is the server's, and cut."""
-    raw = await response.content.read(ERROR_BYTES)
-    said = " ".join(raw.decode("utf-8", "replace").split())
-    wait = read_retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
-    is_final = response.status not in RETRIED
-    return AttemptError(f"HTTP {response.status}: {said}", is_final=is_final, wait_s=wait)
-
-
-def read_retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds a Retry-After header asks for: a number, or a date."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (email.utils.parsedate_to_datetime(value) - now).total_seconds()
-        except (ValueError, TypeError):
-            return None
-    return max(0.0, seconds) if seconds < float("inf") else None
 
 
 def read_key(options: EndpointOptions, environment: Mapping[str, str]) -> str:

@@ -14,6 +14,8 @@ PORT = "{port}"
 LOCAL = f"http://127.0.0.1:{PORT}"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_WORDS = re.compile(r"(?i)(?:^|[-_])(?:api[-_]?keys?|tokens?|secrets?|passwords?)$")
+COUNT_WORDS = re.compile(r"(?i)tokens?$")  # --max-num-batched-tokens 8192
+API_PATHS = ("/chat/completions", "/completions", "/models")
 MOST_LOGPROBS = 20  # what OpenAI-compatible servers agree on
 ProfileName = Literal["auto", "vllm", "sglang", "llama.cpp", "openai"]
 
@@ -51,7 +53,7 @@ class ServerOptions(Record, frozen=True, kw_only=True):
 class EndpointOptions(Record, frozen=True, kw_only=True):
     """An OpenAI-compatible server.
 
-    base_url: without /v1; may hold ``{port}`` where the gate starts the server. model: the
+    base_url: with or without /v1; may hold ``{port}`` where the gate starts the server. model: the
     name to ask for; empty: the first that the server lists. answers_as: the name it answers
     with, where that differs. api: auto sends messages to chat and text to completions.
     api_key_env: the environment variable that holds the key. concurrency: requests in flight.
@@ -110,14 +112,20 @@ def _list_literal_secrets(command: tuple[str, ...]) -> Iterator[str]:
         name, equals, value = word.partition("=")
         given = value if equals else following
         is_value = bool(equals) or not following.startswith("-")
-        if name.startswith("-") and SECRET_WORDS.search(name) and is_value and "${" not in given:
+        if name.startswith("-") and is_value and _is_literal_secret(name, given):
             yield name
 
 
 def _list_literal_env(env: dict[str, str]) -> Iterator[str]:
     for name, value in env.items():
-        if SECRET_WORDS.search(name) and value and "${" not in value:
+        if value and _is_literal_secret(name, value):
             yield f"env.{name}"
+
+
+def _is_literal_secret(name: str, value: str) -> bool:
+    """Whether an option named like a secret is given as it is; a number of tokens is none."""
+    is_count = value.isdecimal() and COUNT_WORDS.search(name) is not None
+    return bool(SECRET_WORDS.search(name)) and "${" not in value and not is_count
 
 
 def _check_positive(key: str, value: float) -> None:
@@ -140,6 +148,10 @@ def _check_url(key: str, value: str, server: ServerOptions | None) -> None:
         raise ValueError(msg)
     if not is_fine:
         msg = f"{key} = {value!r}; write http://HOST:PORT, or give a server to start"
+        raise ValueError(msg)
+    path = next((path for path in API_PATHS if value.rstrip("/").endswith(path)), "")
+    if path:
+        msg = f"{key} = {value!r}; leave {path} away: the gate adds it"
         raise ValueError(msg)
     if PORT in value and server is None:
         msg = f"{key} = {value!r}: only a server that the gate starts has a {PORT}"

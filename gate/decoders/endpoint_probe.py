@@ -1,4 +1,4 @@
-"""What a server is, returns and honours, found out by asking it before anything is judged.
+"""What a server returns and honours, found out by asking it before anything is judged.
 
 Each option is tried on a prompt of its own where it must show: a cut to one token makes
 sampling greedy, a stop string ends the text, a seed repeats it. What nobody can see from the
@@ -14,12 +14,11 @@ import msgspec
 
 from gate.decoders.endpoint_body import COMPLETIONS
 from gate.decoders.endpoint_client import Outcome
-from gate.decoders.endpoint_options import EndpointOptions
+from gate.decoders.endpoint_identity import Identity
 from gate.decoders.endpoint_profiles import (
     FATAL,
     HONOURED,
     IGNORED,
-    PROFILES,
     REFUSED,
     UNCLEAR,
     Profile,
@@ -27,23 +26,12 @@ from gate.decoders.endpoint_profiles import (
 from gate.errors import RunError
 from gate.records import Generation, Record, Request, Sampling
 
-MODELS = "/v1/models"
-VERSION_LENGTH = 100
 N_TOKENS = 16
 COUNTING = "Count in words: one, two, three, four, five, six, seven,"
 STORY = "It was a dark night in the old town, and at the end of the street"
 LIST = "red, blue, red, blue, red, blue, red, blue, red, blue,"
 REPETITIVE = (LIST, "la la la la la la la la la la la la", "1, 2, 1, 2, 1, 2, 1, 2, 1, 2,", STORY)
 HOT = 1.5
-Ask = Callable[..., Outcome]
-
-
-class Identity(Record, frozen=True, kw_only=True):
-    """Which model a server serves, and which server it is."""
-
-    model: str
-    profile: str
-    version: str
 
 
 class Capabilities(Record, frozen=True, kw_only=True):
@@ -92,52 +80,6 @@ class Probed(Protocol):
         ...
 
 
-def identify(ask: Ask, options: EndpointOptions) -> Identity:
-    """Return model, kind and version. Raises RunError where the server cannot be worked with."""
-    outcome = ask(MODELS)
-    listed = _list_models(outcome.value)
-    if not listed and not options.model:
-        msg = (
-            f"the server lists no model ({outcome.error or 'an empty list'}); start it, "
-            "correct base_url or api_key_env, or name the model"
-        )
-        raise RunError(msg)
-    if outcome.error and not outcome.error.startswith(("HTTP 404", "HTTP 405", "HTTP 501")):
-        msg = (
-            f"the server cannot be asked ({outcome.error}); start it, or correct base_url "
-            "or api_key_env"
-        )
-        raise RunError(msg)
-    owner = next(iter(listed.values()), "")
-    profile = options.profile if options.profile != "auto" else _find_profile(owner)
-    model = options.model or next(iter(listed))
-    return Identity(model=model, profile=profile, version=_read_version(ask, PROFILES[profile]))
-
-
-def _list_models(value: object) -> dict[str, str]:
-    """Return model name -> owner."""
-    data = value.get("data") if isinstance(value, dict) else None
-    rows = data if isinstance(data, list) else []
-    return {
-        row["id"]: str(row.get("owned_by") or "")
-        for row in rows
-        if isinstance(row, dict) and isinstance(row.get("id"), str)
-    }
-
-
-def _find_profile(owner: str) -> str:
-    return next((p.name for p in PROFILES.values() if p.owner and p.owner == owner), "openai")
-
-
-def _read_version(ask: Ask, profile: Profile) -> str:
-    if not profile.version_path:
-        return "not told"
-    value = ask(profile.version_path).value
-    known = value if isinstance(value, dict) else {}
-    found = [known[key] for key in profile.version_keys if isinstance(known.get(key), str)]
-    return found[0][:VERSION_LENGTH] if found else "not told"
-
-
 def probe(server: Probed) -> Capabilities:
     """Ask about thirty short requests, one after the other. Raises RunError where none works."""
     return _Probe(server).run()
@@ -155,7 +97,10 @@ class _Probe:
     def run(self) -> Capabilities:
         base = self._ask(COUNTING)
         if base.finish == "error":
-            msg = f"the server answers no plain request ({base.error}); see its log"
+            advice = "see its log"
+            if "logprob" in (base.error or "").lower():
+                advice = "top_logprobs = -1 asks for no log-probabilities"
+            msg = f"the server answers no plain request ({base.error}); {advice}"
             raise RunError(msg)
         streamed = self._send(COUNTING, stream=True)
         tries: tuple[tuple[str, Callable[[], str]], ...] = (

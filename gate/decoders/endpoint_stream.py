@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gate.decoders.endpoint_client import AttemptError
+from gate.decoders.endpoint_response import AttemptError
 
 EVENT_BYTES = 1024**2
 DONE = b"[DONE]"
@@ -33,6 +33,9 @@ async def read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             msg = f"an event of the stream is larger than {EVENT_BYTES // 1024**2} MiB"
             raise AttemptError(msg, is_final=True)
     last = b"\n".join([*data, *([buffer] if buffer else [])])
+    if last.lstrip().startswith(b"{"):
+        msg = "the server gave a whole answer where a stream was asked for"
+        raise AttemptError(msg, is_final=True)
     if last not in (b"", DONE, b"data: " + DONE, b"data:" + DONE):
         msg = "the stream broke off inside an event"
         raise AttemptError(msg, is_final=False)

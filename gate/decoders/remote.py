@@ -19,13 +19,18 @@ import msgspec
 from gate.config import ModelConfig, Project
 from gate.conformance import Row
 from gate.decoders.base import REGISTRY, Decoder, load_object
-from gate.decoders.endpoint_profiles import IGNORED
 from gate.decoders.evidence import Evidence, NoEvidence
 from gate.decoders.late import LateScores
 from gate.decoders.late_sources import LateSources
 from gate.decoders.load import Load, make_warm_ups, serve
-from gate.decoders.repeats import add_drafts, rename
-from gate.decoders.requests_plain import plan_plain_conformance
+from gate.decoders.place import UNSEEN, Place
+from gate.decoders.remote_conformance import (
+    describe_limits,
+    describe_unsent,
+    plan_conformance,
+    read_words,
+)
+from gate.decoders.repeats import send_twice
 from gate.decoders.server import Servers
 from gate.endings_plain import check_plain_output
 from gate.errors import UsageError
@@ -38,11 +43,7 @@ from gate.records import (
     Request,
     TokenScores,
 )
-from gate.store import BatchResult, RunStore, key_text, write_atomically
-
-UNSENT = "unsent.json"
-WORDS = "words.json"
-UNSEEN = "not seen: the model runs on a server"
+from gate.store import BatchResult, RunStore, key_text
 
 
 class RemoteModel(NamedTuple):
@@ -51,21 +52,6 @@ class RemoteModel(NamedTuple):
     name: str
     weights_sha256: str = UNSEEN
     tokenizer_sha256: str = UNSEEN
-
-
-class Place(NamedTuple):
-    """Where a remote arm runs. run_folder: for logs. folder: of gate.toml, project's.
-
-    words: token ids -> the text that they were encoded from, of both arms: requests name tokens by
-    ids, servers by texts.
-    """
-
-    arm: str
-    folder: Path
-    run_folder: Path
-    servers: Servers
-    project: Any = None  # config.Project
-    words: dict[tuple[int, ...], str] | None = None
 
 
 def resolve(
@@ -125,7 +111,7 @@ class RemoteSession:
         self._late = LateSources(self, project)
         self._project = project
         self._run_folder = run_folder
-        self._words = read_words(run_folder / WORDS)
+        self._words = read_words(run_folder)
         self._servers = Servers(in_turn=project.config.run.servers == "in_turn")
         self.arms: dict[str, Any] = {arm: self._make_arm(arm, spec) for arm, spec in specs.items()}
 
@@ -159,28 +145,7 @@ class RemoteSession:
 
     def plan_conformance(self, rows: Sequence[Row], seed: int) -> list[Request]:
         """Return the conformance requests that both arms can be asked."""
-        if any(hasattr(decoder, "stored_conformance") for decoder in self.arms.values()):
-            return self._list_stored_conformance()
-        decoders = [self.arms[arm] for arm in ("candidate", "baseline")]  # the baseline runs next
-        for decoder in decoders:
-            _ = getattr(decoder, "capabilities", None)  # probed before anything is judged
-        takes = [found for d in decoders if (found := getattr(d, "name_unsent", None))]
-        baseline = self.arms["baseline"]
-        encode = baseline.encode if getattr(baseline, "can_encode", False) else None
-        found, unsent = plan_plain_conformance(rows, seed, takes, encode)
-        write_atomically(self._run_folder / WORDS, msgspec.json.encode([*self._words.items()]))
-        write_atomically(self._run_folder / UNSENT, msgspec.json.encode(unsent))
-        return found
-
-    def _list_stored_conformance(self) -> list[Request]:
-        """Return the conformance requests that both arms' stored runs were sent."""
-        stored = [
-            {(r.id, r.repeat): r for r in decoder.stored_conformance()}
-            if hasattr(decoder, "stored_conformance")
-            else {}
-            for decoder in self.arms.values()
-        ]
-        return [r for key, r in stored[0].items() if all(one.get(key) == r for one in stored)]
+        return plan_conformance(self.arms, rows, seed, self._run_folder, self._words)
 
     def fit_batch(
         self,
@@ -275,19 +240,7 @@ class RemoteSession:
 
     def control_memory(self, requests: Sequence[Request]) -> MemoryControl | None:
         """Send prompts twice to the candidate, new to it the first time; None: nothing is told."""
-        decoder = self.arms["candidate"]
-        if not getattr(decoder, "tells_drafts", False) or not requests:
-            return None
-        is_fresh = self.begin_life(decoder)
-        rounds = []
-        for name in ("memory-1", "memory-2"):
-            sent = [rename(request, name) for request in requests]
-            batches = self.split(sent, self._project.config.run.batch)
-            rounds.append(add_drafts([self.run_batch(decoder, batch) for batch in batches]))
-        first, second = rounds
-        if first is None or second is None:
-            return None
-        return MemoryControl(n_prompts=len(requests), first=first, second=second, is_fresh=is_fresh)
+        return send_twice(self, self.arms["candidate"], requests, self._project.config.run.batch)
 
     # ------------------------------------------------------------------ evidence
 
@@ -326,18 +279,8 @@ class RemoteSession:
     @property
     def remarks(self) -> list[str]:
         """What belongs on the first screen: what this run could not see, and why."""
-        path = self._run_folder / UNSENT
-        unsent = (
-            msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
-        )
         found = [self.evidence.remark] if self.evidence.remark and not self._late.are_there else []
-        if unsent:
-            named = ", ".join(f"{name} ({n})" for name, n in unsent.items())
-            found.append(
-                "conformance requests were not sent for options that a server does not take: "
-                f"{named}; the claim does not cover them"
-            )
-        return [*found, *describe_limits(self.probed)]
+        return [*found, *describe_unsent(self._run_folder), *describe_limits(self.probed)]
 
     # ---------------------------------------------------------------- provenance
 
@@ -356,23 +299,6 @@ class RemoteSession:
         describe = getattr(self.arms[arm], "describe", None)
         found: dict[str, object] = describe() if describe else {}
         return found
-
-
-def describe_limits(probed: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Say which options no server, or only one of them, honours."""
-    by_arm = {arm: {n for n, what in one.items() if what == IGNORED} for arm, one in probed.items()}
-    both = sorted(set.intersection(*by_arm.values())) if len(by_arm) > 1 else []
-    found = [f"neither server honours {', '.join(both)}"] if both else []
-    for arm, names in by_arm.items():
-        own = sorted(names - set(both))
-        found += [f"the {arm}'s server does not honour {', '.join(own)}"] if own else []
-    return found
-
-
-def read_words(path: Path) -> dict[tuple[int, ...], str]:
-    """Return what a run that is resumed has encoded; empty: it is new."""
-    known = path.read_bytes() if path.exists() else b"[]"
-    return dict(msgspec.json.decode(known, type=list[tuple[tuple[int, ...], str]]))
 
 
 def _replay(decoder: Any, requests: Sequence[Request]) -> BatchResult | None:

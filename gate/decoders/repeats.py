@@ -7,11 +7,31 @@ from typing import Any
 
 import msgspec
 
-from gate.records import DraftCount, Request
+from gate.records import DraftCount, MemoryControl, Request
 from gate.store import BatchResult
 
 MOST_TOKENS = 64  # per output: what a drafter remembers shows early
 MARK = "Please answer this once more. "
+
+
+def send_twice(
+    session: Any, decoder: Any, requests: Sequence[Request], batch: int
+) -> MemoryControl | None:
+    """Send prompts twice, new to the server the first time; None: drafts are not told.
+
+    session: remote.RemoteSession.
+    """
+    if not getattr(decoder, "tells_drafts", False) or not requests:
+        return None
+    is_fresh = session.begin_life(decoder)
+    rounds = []
+    for name in ("memory-1", "memory-2"):
+        batches = session.split([rename(request, name) for request in requests], batch)
+        rounds.append(add_drafts([session.run_batch(decoder, one) for one in batches]))
+    first, second = rounds
+    if first is None or second is None:
+        return None
+    return MemoryControl(n_prompts=len(requests), first=first, second=second, is_fresh=is_fresh)
 
 
 def rename(request: Request, round_name: str) -> Request:

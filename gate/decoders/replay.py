@@ -17,7 +17,7 @@ import msgspec
 from gate.config import find_root
 from gate.conformance import TASK as CONFORMANCE
 from gate.decoders.options import ReplayOptions
-from gate.decoders.remote import Place
+from gate.decoders.place import Place
 from gate.decoders.replay_samples import SampleFiles
 from gate.errors import RunError, UsageError
 from gate.evalset import load_evalset

@@ -25,6 +25,8 @@ from gate.decoders.endpoint_options import LOCAL, PORT, EndpointOptions, ServerO
 from gate.decoders.leash import Leash
 from gate.errors import RunError
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks without the environment's proxies, as the client does."""
 LAST_LINES = 20
 LINE_LENGTH = 2000  # characters kept of one line
 LOG_BYTES = 64 * 1024**2
@@ -224,7 +226,7 @@ def find_free_port() -> int:
 def answers(url: str) -> bool:
     """Whether a server answers with 200."""
     try:
-        with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:  # noqa: S310 - http(s)
+        with DIRECT.open(url, timeout=PROBE_TIMEOUT_S) as answer:
             return bool(answer.status == 200)  # noqa: PLR2004 - HTTP's word for fine
     except (OSError, ValueError):
         return False

@@ -14,7 +14,7 @@ from gate.decoders.endpoint import EndpointDecoder
 from gate.decoders.endpoint_body import make_body
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.endpoint_profiles import PROFILES
-from gate.decoders.remote import Place
+from gate.decoders.place import Place
 from gate.decoders.server import Servers
 from gate.errors import RunError
 from gate.records import DecoderSpec, Generation, Request, Sampling
@@ -98,11 +98,11 @@ def test_a_stream_that_breaks_is_repeated_whole_and_nothing_of_it_is_kept(
     [
         ("500", "HTTP 500"),
         ("404", "HTTP 404"),
-        ("redirect", "HTTP 302"),
+        ("redirect", "HTTP 302: it redirects to http://127.0.0.1:9/steal, which is not followed"),
         ("reset", "connection was lost"),
         ("bad-utf8", "not what this API returns"),
         ("no-json", "not what this API returns"),
-        ("no-choice", "reason None"),
+        ("no-choice", "choices are missing"),
         ("huge", "larger than 1 MiB"),
         ("wrong-model", "another-model"),
     ],

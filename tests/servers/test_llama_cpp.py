@@ -20,7 +20,7 @@ import pytest
 from gate.decoders.endpoint import EndpointDecoder
 from gate.decoders.endpoint_options import EndpointOptions
 from gate.decoders.evidence_forks import FLOOR_NAT
-from gate.decoders.remote import Place
+from gate.decoders.place import Place
 from gate.decoders.server import Servers
 from gate.records import DecoderSpec, Generation, Request
 from tests.endpoint_project import SKIP, run, verdict
