@@ -130,6 +130,16 @@ def test_a_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Pa
         server.start()
 
 
+def test_an_error_that_other_lines_push_out_of_sight_is_still_named(tmp_path: Path) -> None:
+    script = (
+        "import sys; print('ERROR [core.py:9] RuntimeError: no memory left'); "
+        "[print('leaked', n) for n in range(100)]; sys.exit(3)"
+    )
+    server = make(tmp_path, command=[sys.executable, "-c", script])
+    with pytest.raises(RunError, match=r"code 3; its last errors: RuntimeError: no memory left;"):
+        server.start()
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no-such-program"):
         make(tmp_path, command=["no-such-program"]).start()

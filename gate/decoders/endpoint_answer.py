@@ -11,7 +11,14 @@ from typing import Annotated
 
 import msgspec
 
-from gate.decoders.endpoint_logprobs import MOST_ID, Logprobs, TokenId, list_texts, read_logprobs
+from gate.decoders.endpoint_logprobs import (
+    MOST_ID,
+    Logprobs,
+    TokenId,
+    drop_added,
+    list_texts,
+    read_logprobs,
+)
 from gate.decoders.endpoint_profiles import Profile
 from gate.decoders.endpoint_response import AttemptError, Body
 from gate.decoders.endpoint_stream import read_events
@@ -198,13 +205,14 @@ def _finish(joined: _Joined, expected: Expected, trace: Trace) -> Generation:
         msg = "the output is empty: not even a first token"
         raise AttemptError(msg, is_final=True)
     token_ids = None if joined.token_ids is None else tuple(joined.token_ids)
-    is_whole = token_ids is not None and len(joined.logprobs) == len(token_ids)
+    logprobs = drop_added(joined.logprobs, request.n_logprobs)
+    is_whole = token_ids is not None and len(logprobs) == len(token_ids)
     return Generation(
         request_id=request.id,
         repeat=request.repeat,
         text=text,
         token_ids=token_ids,
-        logprobs=tuple(joined.logprobs) if is_whole and joined.logprobs else None,
+        logprobs=logprobs if is_whole and logprobs else None,
         finish=finish,
         usage=_read_usage(joined.usage),
         trace=Trace(

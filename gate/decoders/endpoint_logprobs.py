@@ -63,6 +63,19 @@ def read_logprobs(found: Logprobs) -> Sequence[TokenLogprob]:
     ]
 
 
+def drop_added(entries: Sequence[TokenLogprob], n: int | None) -> tuple[TokenLogprob, ...]:
+    """Leave out the emitted token where it was added to the ``n`` likeliest that were asked for.
+
+    OpenAI's completions API, and vLLM's, return one more where the emitted token is not of them.
+    """
+    return tuple(
+        msgspec.structs.replace(entry, top=entry.top[:-1])
+        if n and len(entry.top) == n + 1 and entry.top[-1][0] == entry.token_id
+        else entry
+        for entry in entries
+    )
+
+
 def _read_entry(entry: _Entry) -> TokenLogprob:
     tops = ((_id_of(one), _read_value(one.logprob)) for one in entry.top_logprobs)
     return TokenLogprob(token_id=_id_of(entry), logprob=_read_value(entry.logprob), top=_sort(tops))

@@ -28,6 +28,8 @@ from gate.errors import RunError
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Asks without the environment's proxies, as the client does."""
 LAST_LINES = 20
+LAST_ERRORS = 3
+ERROR = re.compile(r"\b\w*(?:Error|Exception): \S.{0,200}")  # as Python and many others write one
 LINE_LENGTH = 2000  # characters kept of one line
 LOG_BYTES = 64 * 1024**2
 POLL_S = 0.1
@@ -55,6 +57,7 @@ class Server:
         self._leash: Leash | None = None
         self._reader: threading.Thread | None = None
         self._tail: deque[str] = deque(maxlen=LAST_LINES)
+        self._errors: deque[str] = deque(maxlen=LAST_ERRORS)
         self._key = key
         self.secrets: tuple[str, ...] = ()
 
@@ -93,6 +96,8 @@ class Server:
         command = [expand(word.replace(PORT, str(self._port)), found) for word in own.command]
         environment = {**os.environ, **{k: expand(v, found) for k, v in own.env.items()}}
         self.secrets = list_secrets((*found, self._key))
+        self._tail.clear()
+        self._errors.clear()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own command, no shell
@@ -122,6 +127,9 @@ class Server:
         with stream, self.log.open("ab") as out:
             for text in read_redacted(stream, self.secrets):
                 self._tail.append(text.rstrip())
+                error = ERROR.search(text)
+                if error and error[0] not in self._errors:
+                    self._errors.append(error[0])
                 data = text.encode("utf-8", "replace")
                 n_bytes += len(data)
                 if n_bytes <= LOG_BYTES:
@@ -154,7 +162,8 @@ class Server:
             self._reader.join(timeout=1.0)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = " | ".join(line for line in self._tail if line) or "nothing"
-        return f"the {self.arm}'s server {how}; the last lines of its log: {last}"
+        errors = f"; its last errors: {' | '.join(self._errors)}" if self._errors else ""
+        return f"the {self.arm}'s server {how}{errors}; the last lines of its log: {last}"
 
     def stop(self) -> None:
         """Stop it and its children: a request first, then by force."""

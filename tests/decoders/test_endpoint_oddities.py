@@ -154,6 +154,24 @@ def test_text_that_is_not_unicode_fails_its_request_alone(tmp_path: Path) -> Non
     assert "UTF-8" in str(found[0].error)
 
 
+def test_the_emitted_token_that_a_server_adds_to_the_likeliest_is_none_of_them(
+    tmp_path: Path,
+) -> None:
+    told = {
+        "tokens": ["token_id:7", "token_id:3"],
+        "token_logprobs": [-3.0, -0.1],
+        "top_logprobs": [
+            {"token_id:7": -3.0, "token_id:3": -0.1, "token_id:4": -0.5},
+            {"token_id:3": -0.1, "token_id:4": -0.5},
+        ],
+    }
+    raw = frame(json.dumps(sound(logprobs=told, token_ids=[7, 3])).encode())
+    found, _ = answer(tmp_path, [ask(0, n_logprobs=2)], fault=lambda *_: "x", raw={"x": raw})
+    assert [entry.token_id for entry in found[0].logprobs or ()] == [7, 3]
+    tops = [entry.top for entry in found[0].logprobs or ()]
+    assert tops == [((3, -0.1), (4, -0.5))] * 2
+
+
 # ---------------------------------------------------------------------- addresses
 
 
