@@ -37,6 +37,7 @@ OPTIONAL = frozenset(
         "guard_flips",
         "reported_logprobs",
         "pit_distance",
+        "sample_tokens",
         "sample_lag",
         "sample_duplicates",
         "text_mmd",

@@ -50,6 +50,7 @@ MEASURES = GAIN_MEASURES | frozenset(
         "repeat_rate",
         "reported_logprobs",
         "pit_distance",
+        "sample_tokens",
         "sample_lag",
         "sample_duplicates",
         "text_mmd",
@@ -202,7 +203,15 @@ _SAMPLED = (
             floor=0.02,
             rationale="sampled tokens that do not follow the model's law, wherever in a run",
         )
-        for group in ("all", "first_of_run", "inside_run", "by_token")
+        for group in ("all", "first_of_run", "inside_run")
+    ),
+    Criterion(
+        name="sampled token frequencies",
+        measure="sample_tokens",
+        rule="alarm",
+        floor=0.1,
+        rationale="frequent tokens drawn a tenth more or less often than the model's law says come "
+        "from another law, whichever tokens they are",
     ),
     Criterion(
         name="sampled tokens independent",

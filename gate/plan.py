@@ -260,7 +260,7 @@ def _check_reference(reference: AcceptanceReference | None, evalset: Evalset) ->
 
 def _check_groups(criteria: Sequence[Criterion], evalset: Evalset) -> None:
     known = {"all", "each_task", "each_class", "refusal", "format", "degeneration"}
-    known |= {"first_of_run", "inside_run", "by_token", "mixed", FLOAT32}
+    known |= {"first_of_run", "inside_run", "mixed", FLOAT32}
     known |= {*evalset.spec.tasks, *evalset.spec.classes}
     for criterion in criteria:
         if criterion.groups not in known:

@@ -187,11 +187,20 @@ def _sampled(_: Criterion, comparison: Comparison) -> str:
     place = {
         "first_of_run": ", first of a run",
         "inside_run": ", inside a run",
-        "by_token": " in one fixed order",
     }.get(comparison.group, "")
     return (
         f"{n:,} sampled tokens{place} lie {_number(comparison.candidate)} from the model's own law "
         "(largest difference of the distribution functions)"
+    )
+
+
+def _frequencies(_: Criterion, comparison: Comparison) -> str:
+    n = comparison.difference.n if comparison.difference else 0
+    n_tokens = _int(comparison.detail, "n_tokens")
+    share = _share(comparison.candidate)
+    return (
+        f"the {n_tokens} most frequent sampled tokens, {n:,} draws, came {share} more or less "
+        "often than the model's law says (root mean square)"
     )
 
 
@@ -270,6 +279,7 @@ _SENTENCES: Mapping[str, Callable[[Criterion, Comparison], str]] = {
     "device_seconds": explain_seconds,
     "cost_per_request": explain_cost,
     "pit_distance": _sampled,
+    "sample_tokens": _frequencies,
     "band_acceptance": _band,
     "baseline_repeats": _repeats,
     "repeats": _repeats,

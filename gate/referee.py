@@ -23,7 +23,8 @@ from gate.models import cache_argument
 from gate.records import Generation, Request, TokenScores, needs_processing, prompt_ids
 from gate.referee_law import (
     N_RANKED,
-    PITS,
+    SAMPLED,
+    Likely,
     Ranked,
     end_regret,
     grammar_masks,
@@ -51,6 +52,8 @@ Key = tuple[str, int]
 """(request id, repeat)."""
 CLOSE_NAT = 0.25
 """Gap below which a choice counts as close, and the runners-up are kept."""
+COUNTED = ("top", "likely")
+"""Columns that are not kept position by position."""
 Laws = Mapping[Key, Sequence[torch.Tensor]]
 """Per output, the raw logits row used at each emitted position: (vocab,) each."""
 
@@ -69,7 +72,7 @@ class _Columns:
     cut_distance: list[float]
     pit: list[float]
     top: list[Ranked]
-    pit_by_token: list[float]
+    likely: list[Likely]
 
 
 class Referee:
@@ -123,7 +126,8 @@ class Referee:
             js=js,
             same_top=same_top,
             top=keep_doubtful(columns),
-            **{name: tuple(values) for name, values in vars(columns).items() if name != "top"},
+            draws=count_draws(columns.likely, emitted),
+            **{name: tuple(v) for name, v in vars(columns).items() if name not in COUNTED},
         )
 
     def logits(self, prompt: Sequence[int], emitted: Sequence[int]) -> torch.Tensor:
@@ -199,7 +203,7 @@ class Referee:
         ]
         columns = {name: [getattr(one, name) for one in found] for name in _Columns.__annotations__}
         if request.sampling.temperature == 0.0:
-            columns |= {name: [] for name in PITS}
+            columns |= {name: [] for name in SAMPLED}
         return _Columns(**columns)
 
     def _end_regret(
@@ -255,7 +259,7 @@ def judge_greedy(logits: torch.Tensor, emitted: Sequence[int]) -> _Columns:
             rank_tokens(ids, nats)
             for ids, nats in zip(top.indices.tolist(), behind.tolist(), strict=True)
         ],
-        pit_by_token=[],
+        likely=[],
     )
 
 
@@ -266,6 +270,16 @@ def keep_doubtful(columns: _Columns) -> dict[int, Ranked]:
         for position, ranked in enumerate(columns.top)
         if columns.regret[position] > 0 or columns.gap[position] <= CLOSE_NAT
     }
+
+
+def count_draws(likely: Sequence[Likely], emitted: Sequence[int]) -> dict[int, tuple[float, int]]:
+    """Return how often each likely token was expected, and how often drawn where it was likely."""
+    found: dict[int, tuple[float, int]] = {}
+    for tokens, own in zip(likely, emitted, strict=False):  # greedy outputs have none
+        for token, p in tokens:
+            expected, n_drawn = found.get(token, (0.0, 0))
+            found[token] = expected + p, n_drawn + (token == own)
+    return found
 
 
 Divergence = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[bool, ...]]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -38,7 +37,8 @@ from gate.grammar import compile_format, load_library, load_vocabulary
 from gate.noise import gumbel, stream_key, uniforms
 from gate.records import Request, Sampling
 
-PITS = ("pit", "pit_by_token")
+SAMPLED = ("pit", "likely")
+"""Evidence on sampled tokens alone."""
 FORBIDDEN = 1e4
 """Regret, nats, of a token that was not allowed at all (finite, so that JSON can carry it)."""
 N_RANKED = 5
@@ -47,8 +47,10 @@ Ranked = tuple[tuple[int, float], ...]
 """Token ids with the nats by which each is behind the best."""
 PIT_STREAM = "pit"
 """Names the noise stream that randomises the probability integral transform."""
-ORDER = stream_key(0, "order of tokens", 0)
-"""Of one fixed order of the vocabulary that knows nothing of how likely tokens are."""
+LIKELY = 0.01
+"""Probability from which on a token's draws are counted against those expected."""
+Likely = tuple[tuple[int, float], ...]
+"""Token ids with their probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ class TokenEvidence:
     cut_distance: float
     pit: float
     top: Ranked
-    pit_by_token: float
+    likely: Likely
 
 
 def penalised_scores(
@@ -199,7 +201,8 @@ def judge_token(
         processed_logprob=max(float(logp[token]), -FORBIDDEN),
         cut_distance=min(float(distance[token].abs()), FORBIDDEN),
         top=rank_tokens(top.indices.tolist(), behind),
-        **dict(zip(PITS, _pits(logp, request, position, token), strict=True)),
+        pit=_pit(logp, request, position, token),
+        likely=_list_likely(logp, request),
     )
 
 
@@ -290,24 +293,19 @@ def end_regret(
     )
 
 
-@lru_cache(maxsize=4)
-def _fixed_order(n_vocab: int, device: torch.device) -> torch.Tensor:
-    found: torch.Tensor = uniforms(ORDER, 0, torch.arange(n_vocab, device=device))
-    return found
-
-
-def _pits(logp: torch.Tensor, request: Request, position: int, token: int) -> tuple[float, float]:
-    """Randomised probability integral transforms of a sampled token, in two orders of tokens.
-
-    The likeliest first, and one fixed order for all positions: what favours some tokens over
-    others, however likely they are, shows only there. (0, 0) for a greedy token.
-    """
+def _pit(logp: torch.Tensor, request: Request, position: int, token: int) -> float:
+    """Randomised probability integral transform, the likeliest first. 0 for a greedy token."""
     if not request.sampling.temperature:
-        return 0.0, 0.0
+        return 0.0
     p = logp.exp()
-    place = _fixed_order(p.numel(), p.device)
-    before = float(p[logp > logp[token]].sum()), float(p[place < place[token]].sum())
     key = stream_key(request.sampling.seed or 0, f"{PIT_STREAM}\x1f{request.id}", request.repeat)
-    v = uniforms(key, position, torch.tensor([0, 1])).tolist()
-    by_rank, by_token = (min(1.0, b + u * float(p[token])) for b, u in zip(before, v, strict=True))
-    return by_rank, by_token
+    v = float(uniforms(key, position, torch.tensor([0]))[0])
+    return min(1.0, float(p[logp > logp[token]].sum()) + v * float(p[token]))
+
+
+def _list_likely(logp: torch.Tensor, request: Request) -> Likely:
+    """Return the tokens of at least LIKELY with their probability; none for a greedy token."""
+    if not request.sampling.temperature:
+        return ()
+    ids = (logp >= math.log(LIKELY)).nonzero()[:, 0]
+    return tuple(zip(ids.tolist(), logp[ids].exp().tolist(), strict=True))

@@ -20,7 +20,7 @@ from gate.faults.base import Build, Changes, RunOutput, RunSampler, fault, threa
 from gate.records import Request, Sampling, Step, Trace
 
 KIND = "sampling"
-CAUGHT = ("pit_distance", "conformance", "sample_lag", "sample_duplicates")
+CAUGHT = ("pit_distance", "sample_tokens", "conformance", "sample_lag", "sample_duplicates")
 DRAFT_LENGTH = 4  # drafts of a run
 FLATTENING = 0.5  # of the target's logits, as a weaker model's are
 PERTURBATION = 0.5  # nats beside them

@@ -1,4 +1,4 @@
-"""Sampled output as a distribution: PIT values against uniform, texts against texts.
+"""Sampled output as a distribution: PIT values, token frequencies, texts against texts.
 
 Conventions are those of ``stats.py``.
 """
@@ -18,7 +18,7 @@ from gate.measures.means import (
     clustered_mean_difference,
     effective_df,
 )
-from gate.measures.resampling import estimate_without_interval, permutation_pvalue
+from gate.measures.resampling import estimate_without_interval, flip_signs, permutation_pvalue
 from gate.measures.stats import (
     FloatArray,
     check_vector,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _GRID = 512  # points at which the spread of a distribution function is taken
 _PAD = -1
+_CHUNK = 20_000  # sign patterns held in memory at once
 LEAST_REPEATS = 2  # per prompt and arm: a spread within an arm takes two
 
 
@@ -102,6 +103,51 @@ def lag_correlation(
         raise ValueError(msg)
     products = 12.0 * values[lag:][same] * values[:-lag][same]
     return clustered_mean_difference(products, labels[lag:][same], confidence_level)
+
+
+# ------------------------------------------------------------- token by token
+
+
+def frequency_excess(
+    residuals: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    rng: np.random.Generator,
+    n_resamples: int = 10_000,
+) -> Estimate:
+    """Return by which share of itself a token's frequency is off: root mean square.
+
+    residuals: (n_requests, n_tokens), times drawn less times expected. expected: (n_tokens,), over
+    all requests, above 0. Pearson's sum over tokens of (drawn - expected)^2 / expected, less what
+    chance adds: the products of a request's residuals with its own. What remains estimates
+    sum_t e_t d_t^2 without bias, d_t the relative error; its share of sum_t e_t is the mean
+    square. Under the law a request's residuals have mean zero whatever came before them, and
+    requests are independent, so their signs may be flipped: p = (1 + #) / (1 + n_resamples).
+    n: draws expected.
+    """
+    scaled = residuals / np.sqrt(expected)
+    observed = float((scaled.sum(axis=0) ** 2).sum())
+    null, exact = _flip_squares(scaled, rng, n_resamples)
+    pvalue = permutation_pvalue(null, observed, "greater", exact=exact)
+    excess = max(0.0, observed - float((scaled**2).sum()))
+    return estimate_without_interval(
+        math.sqrt(excess / float(expected.sum())),
+        round(float(expected.sum())),
+        f"Pearson's sum over {expected.size} tokens, sign flips of {len(residuals)} requests",
+        pvalue,
+    )
+
+
+def _flip_squares(
+    scaled: FloatArray, rng: np.random.Generator, n_resamples: int
+) -> tuple[FloatArray, bool]:
+    """Return sums of squares under random signs, (n_patterns,), and whether all are there."""
+    parts = []
+    for done in range(0, n_resamples, _CHUNK):
+        sums, exact = flip_signs(scaled, rng, min(_CHUNK, n_resamples - done))
+        parts.append((sums**2).sum(axis=1))
+        if exact:
+            break
+    return np.concatenate(parts), exact
 
 
 # ------------------------------------------------------------------------ MMD

@@ -50,14 +50,14 @@ def paired_permutation(
     """
     values = check_vector(diffs, "diffs")
     units = values if clusters is None else sum_by_cluster(values, clusters)
-    null, exact = _flip_signs(units[units != 0.0, None], rng, n_resamples)
+    null, exact = flip_signs(units[units != 0.0, None], rng, n_resamples)
     pvalue = permutation_pvalue(null[:, 0], float(units.sum()), alternative, exact=exact)
     name = "sign flips" if clusters is None else f"sign flips of {units.size} clusters"
     method = _name_draws(name, len(null), exact=exact)
     return estimate_without_interval(float(values.mean()), values.size, method, pvalue)
 
 
-def _flip_signs(
+def flip_signs(
     units: FloatArray, rng: np.random.Generator, n_resamples: int
 ) -> tuple[FloatArray, bool]:
     """Return sums under random signs, (n_patterns, k), and whether all are there. units: (n, k)."""
@@ -159,7 +159,7 @@ def _swap_arms(
     """Rate differences with the arms of random requests exchanged. table: (4, n)."""
     centre = (table[:2] + table[2:]) / 2.0
     half = (table[2:] - table[:2]) / 2.0
-    sums, exact = _flip_signs(half[:, half.any(axis=0)].T, rng, n_resamples)
+    sums, exact = flip_signs(half[:, half.any(axis=0)].T, rng, n_resamples)
     middle = centre.sum(axis=1)
     base, cand = (middle - sums).T, (middle + sums).T
     return _rate_difference(base[0], base[1], cand[0], cand[1]), exact

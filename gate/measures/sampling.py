@@ -5,9 +5,9 @@ descending order of probability: uniform where tokens come from its law, whateve
 and whatever came before. So is the transform at a given place of a run, which is decided by
 the tokens before it. Seeds leave no trace there: copies and lag tests look for those.
 
-A second transform takes the tokens in one fixed order that knows nothing of how likely they are: it
-sees what favours some tokens over others wherever they stand, as a draft law does that is biased
-towards tokens.
+How often each frequent token was drawn is held against how often it was expected: that sees what
+favours some tokens over others wherever they stand, whatever their rank, as a draft law does that
+differs from the model's token by token.
 
 What neither can see: errors that favour other tokens at every position, whatever their rank.
 Averaged over positions the draws then follow the law, and one draw per position cannot tell more.
@@ -25,14 +25,20 @@ import msgspec
 import numpy as np
 
 from gate.measures.diagnosis import place_in_run
-from gate.measures.distributions import lag_correlation, mmd_permutation, pit_distance
+from gate.measures.distributions import (
+    frequency_excess,
+    lag_correlation,
+    mmd_permutation,
+    pit_distance,
+)
 from gate.measures.means import MIN_CLUSTERS
 from gate.measures.paired import Arm, Key, Paired
 from gate.measures.stats import clopper_pearson
 from gate.records import Comparison, Estimate
 
 RUN_GROUPS = ("first_of_run", "inside_run")
-FIXED_ORDER = "by_token"
+LEAST_EXPECTED = 10.0
+"""Times a token must be expected for its draws to be counted."""
 COPY = math.log(1e-8)  # two repeats that agree although this improbable are copies
 NO_SAMPLES = "no request outside the conformance set is sampled"
 KEYED = "sampled tokens have the project's noise and are judged one by one"
@@ -40,10 +46,9 @@ KEYED = "sampled tokens have the project's noise and are judged one by one"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draws:
-    """Sampled tokens: transforms, request and place in the run of each (-1: unknown)."""
+    """Sampled tokens: transform, request and place in the run of each (-1: unknown)."""
 
     pit: np.ndarray
-    pit_by_token: np.ndarray
     request: np.ndarray
     place: np.ndarray
 
@@ -56,12 +61,12 @@ class Draws:
 def compare_sampling(
     paired: Paired, rng: np.random.Generator, n_resamples: int
 ) -> list[Comparison]:
-    """Return pit_distance (all, and by place in a run), sample_lag, sample_duplicates, text_mmd."""
+    """Return pit_distance (all, and by place in a run), the sample_* measures and text_mmd."""
     keys = [key for key in paired.keys if paired.requests[key].sampling.temperature > 0]
     note = NO_SAMPLES if not keys else KEYED
-    groups = ("all", *RUN_GROUPS, FIXED_ORDER)
-    measures = [("pit_distance", name) for name in groups]
-    measures += [("sample_lag", "all"), ("sample_duplicates", "all"), ("text_mmd", "all")]
+    measures = [("pit_distance", name) for name in ("all", *RUN_GROUPS)]
+    measures += [(name, "all") for name in ("sample_tokens", "sample_lag", "sample_duplicates")]
+    measures += [("text_mmd", "all")]
     if not keys or paired.candidate.spec.noise != "own":
         return [Comparison(measure=name, group=group, note=note) for name, group in measures]
     draws = gather_draws(paired.candidate, keys)
@@ -69,38 +74,29 @@ def compare_sampling(
         _distance("all", draws),
         _distance("first_of_run", draws.only(draws.place == 0)),
         _distance("inside_run", draws.only(draws.place > 0)),
-        _distance(FIXED_ORDER, _in_fixed_order(draws)),
+        _frequencies(paired.candidate, keys, rng, n_resamples),
         _lag(draws),
         _duplicates(paired, keys),
         _texts(paired, keys, rng, n_resamples),
     ]
 
 
-def _in_fixed_order(draws: Draws) -> Draws:
-    known = draws.only(~np.isnan(draws.pit_by_token))
-    return dataclasses.replace(known, pit=known.pit_by_token)
-
-
 def gather_draws(arm: Arm, keys: Sequence[Key]) -> Draws:
     """Collect an arm's sampled tokens, those of a request adjacent and in order."""
     rows = [row for n, key in enumerate(keys) for row in _draws_of(arm, key, n)]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return Draws(
-        pit=table[:, 0],
-        pit_by_token=table[:, 1],
-        request=table[:, 2].astype(np.intp),
-        place=table[:, 3].astype(np.intp),
+        pit=table[:, 0], request=table[:, 1].astype(np.intp), place=table[:, 2].astype(np.intp)
     )
 
 
-def _draws_of(arm: Arm, key: Key, n: int) -> Iterator[tuple[float, float, int, int]]:
+def _draws_of(arm: Arm, key: Key, n: int) -> Iterator[tuple[float, int, int]]:
     scores = arm.scores.get(key)
     if scores is None:
         return
-    by_tokens = scores.pit_by_token or (math.nan,) * len(scores.pit)  # runs stored before it was
-    for position, (pit, by_token) in enumerate(zip(scores.pit, by_tokens, strict=True)):
+    for position, pit in enumerate(scores.pit):
         place, _ = place_in_run(arm.generations[key], position)
-        yield pit, by_token, n, -1 if place is None else place
+        yield pit, n, -1 if place is None else place
 
 
 def _distance(group: str, draws: Draws) -> Comparison:
@@ -144,6 +140,43 @@ def bound_distance(
 def _solve_level(distance: float, band: float, confidence_level: float) -> float:
     unit = math.sqrt(2.0 * math.log(2.0 / (1.0 - confidence_level)))
     return min(1.0, 2.0 * math.exp(-((distance * unit / band) ** 2) / 2.0)) if band > 0 else 1.0
+
+
+def _frequencies(
+    arm: Arm, keys: Sequence[Key], rng: np.random.Generator, n_resamples: int
+) -> Comparison:
+    base = Comparison(measure="sample_tokens", unit="share", direction="lower_is_better")
+    residuals, expected = gather_residuals(arm, keys)
+    if len(residuals) < MIN_CLUSTERS or not expected.size:
+        note = f"under {MIN_CLUSTERS} requests, or no token expected {LEAST_EXPECTED:.0f} times"
+        return msgspec.structs.replace(base, note=note)
+    estimate = frequency_excess(residuals, expected, rng, n_resamples)
+    detail: dict[str, object] = {
+        "n_tokens": expected.size,
+        "smallest_pvalue": 1.0 / (1.0 + n_resamples),
+    }
+    return msgspec.structs.replace(
+        base, candidate=estimate.statistic, difference=estimate, detail=detail
+    )
+
+
+def gather_residuals(arm: Arm, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws less expected ones, (n_requests, n_tokens), and all expected, (n_tokens,).
+
+    Of the tokens that were expected LEAST_EXPECTED times in all; requests without any are left out.
+    """
+    known = [scores.draws for key in keys if (scores := arm.scores.get(key)) and scores.draws]
+    total: dict[int, float] = {}
+    for draws in known:
+        for token, (expected, _) in draws.items():
+            total[token] = total.get(token, 0.0) + expected
+    frequent = {t: n for n, t in enumerate(t for t, e in total.items() if e >= LEAST_EXPECTED)}
+    residuals = np.zeros((len(known), len(frequent)))
+    for row, draws in zip(residuals, known, strict=True):
+        for token, (expected, n_drawn) in draws.items():
+            if token in frequent:
+                row[frequent[token]] = n_drawn - expected
+    return residuals[residuals.any(axis=1)], np.array([total[token] for token in frequent])
 
 
 def _lag(draws: Draws) -> Comparison:

@@ -114,7 +114,8 @@ class TokenScores(Record, frozen=True, kw_only=True):
     pit: rank-ordered randomised probability integral transform (empty unless sampled).
     top: position -> the referee's likeliest tokens there, each with the nats by which it is
     behind the best; only where the emitted token is not the best, or the choice was close.
-    pit_by_token: the same in one fixed order of the vocabulary.
+    draws: token -> (times expected, times drawn) over the positions where its probability is at
+    least 1% (empty unless sampled).
     """
 
     request_id: str
@@ -135,4 +136,4 @@ class TokenScores(Record, frozen=True, kw_only=True):
     same_top: tuple[bool, ...] = ()
     pit: tuple[float, ...] = ()
     top: dict[int, tuple[tuple[int, float], ...]] = {}
-    pit_by_token: tuple[float, ...] = ()
+    draws: dict[int, tuple[float, int]] = {}

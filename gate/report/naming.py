@@ -107,6 +107,12 @@ MEASURES = {
         "distance of the sampled tokens from the model's own law",
         absolute=True,
     ),
+    "sample_tokens": Measure(
+        "Frequency of sampled tokens",
+        "by which share frequent tokens were drawn more or less often than the model's law says",
+        "share",
+        absolute=True,
+    ),
     "sample_lag": Measure(
         "Independence of sampled tokens",
         "correlation of one sampled token with the next; noise used twice shows here",

@@ -50,7 +50,6 @@ GROUPS = {
     "baseline": "the baseline",
     "candidate": "the candidate",
     "mixed": "served mixed",
-    "by_token": "in one fixed order of tokens",
     "float32_logic": "the same requests in float32",
 }
 

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as dist
 
-from gate.measures.distributions import lag_correlation, mmd_permutation, pit_distance
+from gate.measures.distributions import (
+    frequency_excess,
+    lag_correlation,
+    mmd_permutation,
+    pit_distance,
+)
 
 if TYPE_CHECKING:
     from gate.records import Estimate
@@ -94,6 +99,47 @@ def test_lag_correlation_needs_two_tokens_of_a_request() -> None:
         lag_correlation([0.1, 0.2], [0, 1])
     with pytest.raises(ValueError, match="two tokens 5 apart"):
         lag_correlation([0.1, 0.2], [0, 0], lag=5)
+
+
+# ------------------------------------------------------------- token by token
+
+
+def draw_residuals(
+    rng: np.random.Generator, tilt: float = 0.0, n_requests: int = 120
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw 20 tokens a request from laws over 8 tokens that are drawn anew; half are favoured."""
+    law = rng.dirichlet(np.full(8, 0.8), (n_requests, 20))
+    used = law * np.exp(tilt * np.tile([0.5, -0.5], 4))
+    below = (used / used.sum(-1, keepdims=True)).cumsum(-1)
+    drawn = (rng.random((n_requests, 20, 1)) > below).sum(-1).clip(max=7)
+    return (np.eye(8)[drawn] - law).sum(axis=1), law.sum(axis=(0, 1))
+
+
+def test_token_frequencies_that_follow_their_laws_are_flagged_as_often_as_stated() -> None:
+    rng = np.random.default_rng(4)
+    pvalues = [frequency_excess(*draw_residuals(rng), rng, 199).pvalue or 0.0 for _ in range(600)]
+    flagged = sum(p <= 0.05 for p in pvalues)
+    assert dist.binomtest(flagged, 600, 0.05, alternative="greater").pvalue > 1e-3
+    assert flagged > 0
+
+
+def test_the_error_of_token_frequencies_is_estimated_without_bias() -> None:
+    rng = np.random.default_rng(5)
+    found = [frequency_excess(*draw_residuals(rng, 0.6, 400), rng, 19).statistic for _ in range(60)]
+    law = rng.dirichlet(np.full(8, 0.8), 200_000)
+    used = law * np.exp(0.6 * np.tile([0.5, -0.5], 4))
+    used /= used.sum(-1, keepdims=True)
+    expected, actual = law.mean(axis=0), used.mean(axis=0)
+    truth = np.sqrt(((actual - expected) ** 2 / expected).sum())
+    assert np.mean(np.square(found)) == pytest.approx(truth**2, rel=0.1)
+
+
+def test_one_request_alone_says_nothing_of_token_frequencies() -> None:
+    estimate = frequency_excess(
+        np.array([[3.0, -1.0], *[[0.0, 0.0]] * 9]), np.array([10.0, 10.0]), np.random.default_rng(6)
+    )
+    assert estimate.statistic == 0.0
+    assert estimate.pvalue == 1.0
 
 
 # ------------------------------------------------------------------------ MMD

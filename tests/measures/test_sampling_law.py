@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -62,7 +63,7 @@ def compare(paired: Paired, seed: int = 0) -> dict[tuple[str, str], Comparison]:
 
 
 def outcomes(paired: Paired) -> dict[str, Outcome]:
-    found = compare_sampling(paired, np.random.default_rng(0), 2000)
+    found = compare_sampling(paired, np.random.default_rng(0), 20_000)
     measures = {c.measure for c in found}
     criteria = [
         c
@@ -161,3 +162,29 @@ def test_the_pvalue_of_uniformity_keeps_its_level_by_simulation() -> None:
         for seed in range(300)
     ]
     assert np.mean([p is not None and p <= 0.05 for p in pvalues]) <= 0.05
+
+
+def draw_tokens(paired: Paired, law: np.ndarray, used: np.ndarray) -> None:
+    """Give every output 30 draws from ``used``, expected by ``law``."""
+    rng, arm = np.random.default_rng(3), paired.candidate
+    for key, scores in arm.scores.items():
+        counts = rng.multinomial(30, used)
+        draws = {t: (30 * float(law[t]), int(n)) for t, n in enumerate(counts)}
+        arm.scores[key] = msgspec.structs.replace(scores, draws=draws)  # type: ignore[index]
+
+
+def test_tokens_that_come_more_often_than_their_law_says_fail_whatever_their_rank() -> None:
+    law = np.full(40, 1 / 40)
+    used = law * np.tile([1.2, 0.8], 20)
+    right, wrong = make_paired(uniform()), make_paired(uniform())
+    draw_tokens(right, law, law)
+    draw_tokens(wrong, law, used)
+    assert outcomes(right)["sampled token frequencies"] is Outcome.PASS
+    assert outcomes(wrong)["sampled token frequencies"] is Outcome.FAIL
+    assert compare(wrong)["sample_tokens", "all"].candidate == pytest.approx(0.2, abs=0.02)
+    assert outcomes(wrong)["sampled law"] is Outcome.PASS
+
+
+def test_rare_tokens_are_not_held_to_a_frequency() -> None:
+    paired = make_paired(uniform())
+    assert compare(paired)["sample_tokens", "all"].difference is None
