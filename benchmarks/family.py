@@ -19,7 +19,7 @@ from gate.criteria import Rules, judge_all
 from gate.defaults import default_criteria
 from gate.measures.band import EVEN, compare_band
 from gate.measures.bounds import compare_flags, read_smallest_pvalue
-from gate.measures.distributions import lag_correlation
+from gate.measures.distributions import frequency_excess, lag_correlation
 from gate.measures.paired import Arm, Paired
 from gate.measures.sampling import RUN_GROUPS, bound_distance
 from gate.measures.stats import clopper_pearson
@@ -50,6 +50,8 @@ UNEXPLAINED_SHARE = 0.1
 CHANGED_SCORES, CHANGED_LABELS = 0.06, 0.02
 RESAMPLES = 20_000
 N_OFFERS = 64
+N_SAMPLED, TOKENS_DRAWN, N_FREQUENT = 150, 30, 40
+"""Sampled requests, tokens of each, and tokens of the vocabulary that are counted."""
 BOUND = 0.0625
 EDGES = NoiseBound(
     bound=BOUND,
@@ -249,7 +251,7 @@ def compare_counts(gained: int, lost: int, n: int) -> Estimate:
 
 
 def simulate_sampled(distance: float, rng: Rng) -> Iterator[Comparison]:
-    """pit_distance, pooled and by place in a run, and sample_lag."""
+    """pit_distance, pooled and by place in a run, sample_lag and sample_tokens."""
     pit, requests = draw_pit(distance, rng)
     is_first = rng.random(pit.size) < 0.4  # noqa: PLR2004 - runs of two or three tokens
     parts = {"all": is_first | ~is_first, RUN_GROUPS[0]: is_first, RUN_GROUPS[1]: ~is_first}
@@ -261,3 +263,16 @@ def simulate_sampled(distance: float, rng: Rng) -> Iterator[Comparison]:
             difference=bound_distance(pit[part], requests[part]),
         )
     yield Comparison(measure="sample_lag", difference=lag_correlation(pit, requests))
+    yield simulate_frequencies(rng)
+
+
+def simulate_frequencies(rng: Rng) -> Comparison:
+    """sample_tokens of draws that follow their law."""
+    law, total = np.full(N_FREQUENT, 1 / N_FREQUENT), TOKENS_DRAWN * N_SAMPLED
+    residuals = rng.multinomial(TOKENS_DRAWN, law, N_SAMPLED) - TOKENS_DRAWN * law
+    return Comparison(
+        measure="sample_tokens",
+        direction="lower_is_better",
+        difference=frequency_excess(residuals, total * law, rng, RESAMPLES),
+        detail={"smallest_pvalue": 1 / (1 + RESAMPLES)},
+    )
