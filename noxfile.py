@@ -115,7 +115,7 @@ def server(session: nox.Session) -> None:
 
 @nox.session
 def vllm(session: nox.Session) -> None:
-    """Gate n-gram speculation of a real vLLM against none (CPU build, 3.4 GB; an hour)."""
+    """Gate n-gram speculation of a real vLLM against none (CPU build, 3.4 GB; some 15 minutes)."""
     install_local(session)
     session.run("python", "examples/vllm/install.py", str(VLLM))
     found = session.run("python", "-c", FIND_MODEL, env=make_environment(), silent=True)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks import calibration, controls, detection, gpu
+from benchmarks.example import hide_paths
 from benchmarks.fresh_prompts import FRESH
 from benchmarks.practices import (
     PRACTICES,
@@ -114,3 +115,9 @@ def test_fresh_prompts_are_thirty_and_new() -> None:
     assert len(set(texts)) == 30
     assert not set(texts) & {text for part in PROMPTS.values() for text in part}
     assert list(FRESH) == list(PROMPTS)
+
+
+def test_a_record_shows_no_path_of_the_machine_that_made_it() -> None:
+    log = "https://x.io/a: /home/me/lib/a.py:254: Warning | POST /v1/chat/completions"
+    shown = "https://x.io/a: (path) Warning | POST /v1/chat/completions"
+    assert hide_paths({"why": [log, 3]}) == {"why": [shown, 3]}
