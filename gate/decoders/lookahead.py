@@ -35,6 +35,7 @@ from gate.decoders.drafting import (
 )
 from gate.decoders.engine import check_architecture
 from gate.decoders.options import LookaheadOptions
+from gate.decoders.sources import SHARED_KEYS, Recycled
 from gate.decoders.tree_drafter import TreeDrafter
 from gate.noise import mix_int, stream_key
 from gate.records import DecoderSpec, Generation, Request
@@ -159,8 +160,18 @@ class LookaheadDecoder:
         self.drafts: Drafts | None = None
         self._model = model
         self._options = options
-        guesses_alike = (options.rows or 1) > 1 and "recycled" in options.sources
-        self._embeddings = project_embeddings(model.model) if guesses_alike else None
+        self._embeddings = project_embeddings(model.model) if options.recycles else None
+        self._shared: Recycled | None = None
+        self.forget()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a request may guess what earlier ones taught."""
+        return self._shared is not None
+
+    def forget(self) -> None:
+        """Drop what requests left behind for later ones; they share nothing unless told to."""
+        self._shared = Recycled(SHARED_KEYS) if self._options.shared_rows else None
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generation]:
         """Yield one generation per request; all requests of a call share one batch."""
@@ -180,6 +191,6 @@ class LookaheadDecoder:
             return (
                 ExternalDrafts(request, drafts)
                 if drafts
-                else TreeDrafter(self._options, request, prompt, self._embeddings)
+                else TreeDrafter(self._options, request, prompt, self._embeddings, self._shared)
             )
         return LookaheadDrafter(self._options, request, prompt, drafts)

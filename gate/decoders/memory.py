@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 
+from gate.decoders.alike import N_DIMENSIONS
 from gate.decoders.engine import PREFILL_ROWS, PROMPT_ROWS, cache_shape
+from gate.decoders.options import LookaheadOptions
+from gate.decoders.routed import list_specs
+from gate.decoders.sources import SHARED_BYTES
 from gate.errors import RunError
-from gate.records import Request
+from gate.records import DecoderSpec, Request
 
 if TYPE_CHECKING:
     from gate.models import LoadedModel
@@ -39,6 +44,23 @@ def request_bytes(model: LoadedModel, request: Request, n_rows: int) -> int:
     logits = (n_read + request.max_tokens) * model.vocab_size * 4
     rows = max(n_rows, min(len(request.prompt), PREFILL_ROWS))
     return int(cache + logits + rows * ACTIVATIONS * config.hidden_size * item)
+
+
+def decoder_bytes(model: LoadedModel, specs: Iterable[DecoderSpec]) -> int:
+    """Bytes that decoders hold once, whatever the batch: embeddings and rows that they share."""
+    held = [_held_bytes(model, one) for spec in specs for one in list_specs(spec)]
+    return sum(held)
+
+
+def _held_bytes(model: LoadedModel, spec: DecoderSpec) -> int:
+    if spec.kind != "lookahead":
+        return 0
+    options = msgspec.convert(spec.options, LookaheadOptions)
+    if not options.recycles:
+        return 0
+    hidden = model.model.config.get_text_config(decoder=True).hidden_size
+    table = model.vocab_size * min(N_DIMENSIONS, hidden) * 4
+    return int(table + (SHARED_BYTES if options.shared_rows else 0))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -70,19 +92,22 @@ def fit_batch(
     n_rows: int,
     batch: int,
     budget_gib: float | None,
+    held: int = 0,
 ) -> int:
     """Return the largest batch, at most ``batch``, whose neediest requests fit the budget.
 
-    Raises RunError, naming the figures, where not even one request fits.
+    held: bytes that the decoders keep beside the batch. Raises RunError, naming the figures, where
+    not even one request fits.
     """
-    budget = int(budget_gib * GIB) if budget_gib else int(SHARE * free_bytes(model.device))
+    whole = int(budget_gib * GIB) if budget_gib else int(SHARE * free_bytes(model.device))
+    budget = max(0, whole - held)
     needed = max(request_bytes(model, request, n_rows) for request in requests)
     fitting = min(batch, budget // needed)
     if fitting < 1:
         msg = (
-            f"one request needs {needed / GIB:.2f} GiB and the memory budget is "
-            f"{budget / GIB:.2f} GiB; raise run.memory_gib, shorten the prompts, or use a "
-            "smaller lookahead"
+            f"one request needs {needed / GIB:.2f} GiB, the decoders {held / GIB:.2f}, and the "
+            f"memory budget is {whole / GIB:.2f} GiB; raise run.memory_gib, shorten the prompts, "
+            "or use a smaller lookahead"
         )
         raise RunError(msg)
     return fitting

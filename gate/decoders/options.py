@@ -30,8 +30,9 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
 
     rows: most rows of a step; where given, the guesses are one tree grown to that budget
     (docs/lookahead.md), and the four keys above are not used. sources: where the tree's guesses
-    come from. shared_noise: guesses of sampled requests use the sampler's noise. step_cost: pairs
-    (rows, cost), by which steps may take fewer rows; empty: always all.
+    come from. shared_noise: guesses of sampled requests use the sampler's noise. shared_rows: what
+    recycled rows said is kept for later requests. step_cost: pairs (rows, cost), by which steps
+    may take fewer rows; empty: always all.
     """
 
     window: int = 5
@@ -41,6 +42,7 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
     rows: int | None = None
     sources: tuple[Source, ...] = SOURCES
     shared_noise: bool = True
+    shared_rows: bool = False
     step_cost: tuple[tuple[int, float], ...] = ()
     context: int | None = None
 
@@ -53,8 +55,10 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
                 raise ValueError(msg)
         if self.rows is not None:
             self._check_tree(self.rows)
-        elif (self.sources, self.step_cost, self.shared_noise) != (SOURCES, (), True):
-            msg = "sources, step_cost and shared_noise belong to the tree; set rows as well"
+        elif self._has_tree_keys:
+            msg = (
+                "sources, step_cost, shared_noise and shared_rows belong to the tree; set rows too"
+            )
             raise ValueError(msg)
 
     def _check_tree(self, rows: int) -> None:
@@ -70,7 +74,20 @@ class LookaheadOptions(Record, frozen=True, kw_only=True):
         if not self.sources or len(set(self.sources)) < len(self.sources):
             msg = f"sources = {list(self.sources)}; name at least one of {', '.join(SOURCES)}, once"
             raise ValueError(msg)
+        if self.shared_rows and "recycled" not in self.sources:
+            msg = "shared_rows = true shares recycled rows; add 'recycled' to sources"
+            raise ValueError(msg)
         _check_costs(self.step_cost)
+
+    @property
+    def _has_tree_keys(self) -> bool:
+        own = (self.sources, self.step_cost, self.shared_noise, self.shared_rows)
+        return own != (SOURCES, (), True, False)
+
+    @property
+    def recycles(self) -> bool:
+        """Whether guesses come from rows that were verified before."""
+        return (self.rows or 1) > 1 and "recycled" in self.sources
 
     @property
     def step_rows(self) -> int:

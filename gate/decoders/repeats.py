@@ -1,4 +1,4 @@
-"""Prompts that no server has seen, and what it drafted on them."""
+"""Prompts that nothing has seen or that come again, and what was drafted on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gate.records import DraftCount, MemoryControl, Request
+from gate.records import DraftCount, Generation, MemoryControl, Request
 from gate.store import BatchResult
 
 MOST_TOKENS = 64  # per output: what a drafter remembers shows early
@@ -42,11 +42,21 @@ def rename(request: Request, round_name: str) -> Request:
     else:
         *earlier, last = prompt
         changed = (*earlier, {**last, "content": MARK + last["content"]})
-    return msgspec.structs.replace(
-        request,
-        id=f"{round_name}/{request.id}",
-        prompt=changed,
-        max_tokens=min(request.max_tokens, MOST_TOKENS),
+    renamed = msgspec.structs.replace(request, id=f"{round_name}/{request.id}", prompt=changed)
+    return shorten(renamed)
+
+
+def shorten(request: Request) -> Request:
+    """Return a request whose output shows what a drafter remembers, and no more."""
+    return msgspec.structs.replace(request, max_tokens=min(request.max_tokens, MOST_TOKENS))
+
+
+def count_drafts(generations: Sequence[Generation]) -> DraftCount:
+    """Return what the steps of some outputs drafted and accepted."""
+    steps = [step for one in generations if one.trace for step in one.trace.steps]
+    return DraftCount(
+        n_drafted=sum(step.n_drafted for step in steps),
+        n_accepted=sum(step.n_accepted for step in steps),
     )
 
 

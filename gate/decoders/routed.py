@@ -188,6 +188,17 @@ class RoutedDecoder:
         for decoder in self._distinct:
             decoder.drafts = drafts
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a decoder behind a route guesses what earlier requests taught."""
+        return any(getattr(decoder, "remembers", False) for decoder in self._distinct)
+
+    def forget(self) -> None:
+        """Drop what requests left behind for later ones."""
+        for decoder in self._distinct:
+            if hasattr(decoder, "forget"):
+                decoder.forget()
+
     def route(self, request: Request) -> str:
         """Return the route of a request."""
         if request.task == CONFORMANCE:

@@ -21,8 +21,9 @@ from gate.decoders.base import OWN_ENGINE, Decoder, create
 from gate.decoders.calibration import measure_noise
 from gate.decoders.engine import check_architecture
 from gate.decoders.load import Load, make_warm_ups, serve
-from gate.decoders.memory import check_room, fit_batch
+from gate.decoders.memory import check_room, decoder_bytes, fit_batch
 from gate.decoders.probing import probe_band
+from gate.decoders.repeats import count_drafts, shorten
 from gate.decoders.routed import list_specs
 from gate.decoders.runtime import describe_device, describe_versions, hash_template
 from gate.decoders.sampling import Law
@@ -37,7 +38,15 @@ from gate.models import (
     read_model_config,
     resolve_model,
 )
-from gate.records import BandProbe, DecoderSpec, Generation, NoiseBound, Request, TokenScores
+from gate.records import (
+    BandProbe,
+    DecoderSpec,
+    Generation,
+    MemoryControl,
+    NoiseBound,
+    Request,
+    TokenScores,
+)
 from gate.referee import Laws, Referee
 from gate.store import BatchResult, key_text
 
@@ -60,8 +69,8 @@ def open_session(
     run_folder: Path,
 ) -> Session:
     """Return the session of a run."""
-    del specs, run_folder  # what a session of servers needs (decoders/remote.py)
-    return Session(resolved, project.config.model, project.folder)
+    del run_folder  # what a session of servers needs (decoders/remote.py)
+    return Session(resolved, project.config.model, project.folder, specs=tuple(specs.values()))
 
 
 class Session:
@@ -76,8 +85,12 @@ class Session:
         config: ModelConfig,
         folder: Path,
         model: LoadedModel | None = None,
+        specs: Sequence[DecoderSpec] = (),
     ) -> None:
-        """Load the model, unless one is given. ``folder``: where python decoders are imported."""
+        """Load the model, unless one is given. ``folder``: where python decoders are imported.
+
+        specs: of the decoders that will be held at once; their memory counts in plans.
+        """
         self.resolved = resolved
         self._config = config
         self._folder = folder
@@ -85,21 +98,24 @@ class Session:
         self.referee = Referee(self.model)
         self._checksum = self.checksum()
         self._float32: Session | None = None
+        self._specs = specs
+        self._arms: dict[str, Decoder] = {}
 
     def in_float32(self) -> Session:
         """Return a session on the same model in float32. Raises RunError where it does not fit."""
         if self._float32 is None:
             check_room(self.model)
             config = msgspec.structs.replace(self._config, dtype="float32")
-            self._float32 = Session(self.resolved, config, self._folder)
+            self._float32 = Session(self.resolved, config, self._folder, specs=self._specs)
         return self._float32
 
     def close(self) -> None:
         """Nothing was started that would have to be stopped."""
 
-    def open_arm(self, spec: DecoderSpec, arm: str = "") -> Decoder:  # noqa: ARG002
+    def open_arm(self, spec: DecoderSpec, arm: str = "") -> Decoder:
         """Make the decoder of an arm."""
-        return create(spec, self.model, self._folder)
+        made = self._arms[arm] = create(spec, self.model, self._folder)
+        return made
 
     def tokenise(self, request: Request) -> Request:
         """Return the request with its prompt as token ids, through the chat template."""
@@ -166,7 +182,8 @@ class Session:
         self, requests: Sequence[Request], n_rows: int, batch: int, budget_gib: float | None
     ) -> int:
         """Return the largest batch that fits the memory budget. Raises RunError."""
-        return fit_batch(self.model, requests, n_rows, batch, budget_gib)
+        held = decoder_bytes(self.model, self._specs)
+        return fit_batch(self.model, requests, n_rows, batch, budget_gib, held)
 
     def split(self, requests: Sequence[Request], size: int) -> list[tuple[Request, ...]]:
         """Cut into batches."""
@@ -176,8 +193,25 @@ class Session:
         """Text of token ids as users see it."""
         return decode(self.model.tokenizer, ids)
 
-    def begin_life(self, decoder: Decoder) -> None:
-        """Nothing: a decoder here remembers no prompt (its pool is emptied at each request)."""
+    def begin_life(self, decoder: Decoder) -> bool:
+        """Let a decoder forget what it kept across requests; others remember no prompt anyway."""
+        forget = getattr(decoder, "forget", None)
+        if forget is not None:
+            forget()
+        return True
+
+    def control_memory(self, requests: Sequence[Request]) -> MemoryControl | None:
+        """Send prompts twice to the candidate; None where it keeps nothing across requests."""
+        decoder = self._arms.get("candidate")
+        if decoder is None or not getattr(decoder, "remembers", False) or not requests:
+            return None
+        self.begin_life(decoder)
+        cut = [shorten(request) for request in requests]
+        first, second = (
+            count_drafts([found for request in cut for found in self.collect(decoder, [request])])
+            for _ in range(2)
+        )
+        return MemoryControl(n_prompts=len(cut), first=first, second=second, is_fresh=True)
 
     def run_batch(
         self, decoder: Decoder, requests: Sequence[Request], *, tap: bool = True

@@ -6,7 +6,8 @@ output; a wrong law costs rows, nothing else.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,10 @@ LONGEST = 12
 """Longest suffix that is compared."""
 MATCHES = 8
 """Most earlier places that speak for one row."""
+SHARED_KEYS = 20_000
+"""Most keys of rows that requests share; the ones said longest ago are forgotten first."""
+SHARED_BYTES = 2048 * SHARED_KEYS
+"""Most bytes of them: a key and a law of KEPT tokens in Python's own objects."""
 MOST_COMMON = 40
 """Tokens that are guessed where nothing is known of what follows."""
 
@@ -62,8 +67,10 @@ def _by_probability(item: tuple[int, float]) -> float:
 class Recycled:
     """The successors of every row verified, kept or rejected, by its last one to three tokens."""
 
-    def __init__(self) -> None:
-        self._laws: dict[tuple[int, ...], Law] = {}
+    def __init__(self, most_keys: int = sys.maxsize) -> None:
+        """most_keys: those said longest ago are forgotten where there are more."""
+        self._laws: OrderedDict[tuple[int, ...], Law] = OrderedDict()
+        self._most_keys = most_keys
 
     def add(self, context: tuple[int, ...], law: Law) -> None:
         """Remember what a row said. context: its last tokens, at most three."""
@@ -71,6 +78,9 @@ class Recycled:
         for at in range(len(context)):
             key = context[at:]
             laws[key] = merge(laws.get(key), law)
+            laws.move_to_end(key)
+        while len(laws) > self._most_keys:
+            laws.popitem(last=False)
 
     def find(self, context: tuple[int, ...]) -> tuple[Law | None, Law | None, Law | None]:
         """Return the laws by the last three, two and one tokens."""

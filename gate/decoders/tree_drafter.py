@@ -48,7 +48,7 @@ class Node:
 
 
 class TreeDrafter:
-    """The guesses of one request; its state dies with it."""
+    """The guesses of one request; its state dies with it, rows that are shared left out."""
 
     n_top = 8
 
@@ -58,14 +58,17 @@ class TreeDrafter:
         request: Request,
         prompt: Sequence[int],
         embeddings: np.ndarray | None = None,
+        shared: Recycled | None = None,
     ) -> None:
-        """``options.rows`` is set. embeddings: of the vocabulary, projected (alike.py)."""
+        """``options.rows`` is set. embeddings: of the vocabulary, projected (alike.py).
+
+        shared: what rows of other requests said, to be read and added to; None: nothing is shared.
+        """
         rows = options.rows or 1
         self.max_tree = rows - 1
         self._sources = frozenset(options.sources)
-        is_taught = rows > 1 and "recycled" in self._sources
         # where rows have a price, so has reading the prompt's
-        self.n_prompt = PROMPT_ROWS if is_taught and not options.step_cost else 0
+        self.n_prompt = PROMPT_ROWS if options.recycles and not options.step_cost else 0
         costs = spread_costs(options.step_cost, rows) if options.step_cost else None
         self._budget = Budget(costs)
         sampling = request.sampling
@@ -74,7 +77,8 @@ class TreeDrafter:
         self._noise_key = stream_key(seed, request.id, request.repeat)
         self._knows_noise = options.shared_noise and sampling.temperature > 0.0
         self._n_prompt, self._n_output = len(prompt), 0
-        self._history, self._recycled, self._places = History(), Recycled(), Places()
+        self._history, self._places = History(), Places()
+        self._recycled = Recycled() if shared is None else shared
         self._common, self._alike = Common(), Alike(embeddings)
         self._found_alike: dict[int, Law | None] = {}
         self._mixture = Mixture()

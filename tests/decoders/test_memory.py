@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gate.decoders.memory import GIB, fit_batch, free_bytes, request_bytes
+from gate.decoders.base import read_spec
+from gate.decoders.lookahead import LookaheadDecoder
+from gate.decoders.memory import GIB, decoder_bytes, fit_batch, free_bytes, request_bytes
+from gate.decoders.options import LookaheadOptions
 from gate.errors import RunError
 from gate.records import Request
 
@@ -50,3 +53,28 @@ def test_not_even_one_request_fits_is_one_sentence(toy: LoadedModel) -> None:
 def test_without_a_budget_what_is_free_counts(toy: LoadedModel) -> None:
     assert free_bytes(toy.device) > 0
     assert fit_batch(toy, [make_request(100)], 31, 8, None) == 8
+
+
+def test_what_a_decoder_holds_once_is_declared_once(toy: LoadedModel) -> None:
+    tree = read_spec("candidate", {"kind": "lookahead", "rows": 8})
+    held = decoder_bytes(toy, [read_spec("baseline", {"kind": "autoregressive"}), tree])
+    table = LookaheadDecoder(toy, LookaheadOptions(rows=8))._embeddings
+    assert table is not None
+    assert held == table.nbytes
+    request = make_request(100)
+    budget = (3.5 * request_bytes(toy, request, 8) + held) / GIB
+    assert fit_batch(toy, [request], 8, 8, budget, held) == 3
+
+
+def test_decoders_without_a_tree_hold_nothing(toy: LoadedModel) -> None:
+    tables: list[dict[str, object]] = [{}, {"rows": 1}, {"rows": 8, "sources": ["ngrams"]}]
+    specs = [read_spec("candidate", {"kind": "lookahead", **table}) for table in tables]
+    assert decoder_bytes(toy, specs) == 0
+
+
+def test_every_route_counts_and_shared_rows_too(toy: LoadedModel) -> None:
+    tree: dict[str, object] = {"kind": "lookahead", "rows": 8}
+    one = decoder_bytes(toy, [read_spec("candidate", tree)])
+    routes = {"a": tree, "default": {**tree, "shared_rows": True}}
+    both = decoder_bytes(toy, [read_spec("candidate", {"kind": "routed", "routes": routes})])
+    assert both > 2 * one

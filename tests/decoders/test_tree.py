@@ -372,6 +372,8 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"step_cost": [[1, 1.0]]}, "set rows"),
     ({"rows": 8, "window": 7}, "not used beside rows"),
     ({"sources": ["ngrams"]}, "set rows"),
+    ({"shared_rows": True}, "set rows"),
+    ({"rows": 8, "shared_rows": True, "sources": ["ngrams"]}, "add 'recycled'"),
 )
 
 
