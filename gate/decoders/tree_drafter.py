@@ -26,6 +26,7 @@ from gate.decoders.engine import PROMPT_ROWS
 from gate.decoders.mixture import Mixture, Situation, find_situation
 from gate.decoders.options import LookaheadOptions
 from gate.decoders.sources import Common, History, Law, Match, Places, Recycled, make_laws
+from gate.decoders.trust import Trust
 from gate.noise import gumbel, stream_key
 from gate.records import Request
 
@@ -36,7 +37,10 @@ Children = list[tuple[int, float]]
 
 @dataclass(slots=True)
 class Node:
-    """A row of the tree. tail: its last three tokens. children: likeliest first, with chances."""
+    """A row of the tree. tail: its last three tokens.
+
+    stated: what its law says, likeliest first. children: with the chances that are believed.
+    """
 
     depth: int
     chance: float
@@ -45,6 +49,7 @@ class Node:
     laws: Sequence[Law | None] = ()
     situation: Situation = (0, 0)
     children: Children = field(default_factory=list)
+    stated: Children = field(default_factory=list)
 
 
 class TreeDrafter:
@@ -71,6 +76,7 @@ class TreeDrafter:
         self.n_prompt = PROMPT_ROWS if options.recycles and not options.step_cost else 0
         costs = spread_costs(options.step_cost, rows) if options.step_cost else None
         self._budget = Budget(costs)
+        self._trust = Trust() if options.step_cost else None
         sampling = request.sampling
         self._temperature = sampling.temperature
         seed = 0 if sampling.seed is None else sampling.seed
@@ -93,6 +99,7 @@ class TreeDrafter:
         """Return the tree behind the last committed token."""
         self._catch_up(output)
         self._tree, self._nodes = Tree(), []
+        self._budget.begin()
         if self.max_tree > 0 and max_depth > 0:
             self._grow(max_depth)
         return self._tree
@@ -103,6 +110,8 @@ class TreeDrafter:
         for row, token in zip(self._path, new, strict=False):
             node = self._nodes[row]
             self._mixture.observe(node.laws, node.situation, token)
+            if self._trust:
+                self._trust.observe(node.stated, node.situation, token)
         self._path = ()
         self._n_output = len(output)
         self._history.extend(new)
@@ -119,8 +128,10 @@ class TreeDrafter:
         """Add the likeliest nodes. heap: (-chance, order, parent, which child)."""
         heap: list[tuple[float, int, int, int]] = []
         self._push(heap, 0, 0)
-        while heap and len(self._tree.tokens) < self.max_tree:
+        budget = self._budget
+        while heap and len(self._tree.tokens) < self.max_tree and budget.admits(-heap[0][0]):
             chance, _, parent, which = heappop(heap)
+            budget.add(-chance)
             self._push(heap, parent, which + 1)
             row = self._add(parent, self._nodes[parent].children[which][0], -chance, max_depth)
             self._push(heap, row, 0)
@@ -153,7 +164,9 @@ class TreeDrafter:
         law = self._mixture.mix(node.laws, node.situation)
         if self._knows_noise and law:
             law = self._add_noise(law, place - self._n_prompt)
-        node.children = sorted(law.items(), key=_by_chance)
+        node.children = node.stated = sorted(law.items(), key=_by_chance)
+        if self._trust:
+            node.children = self._trust.correct(node.stated, node.situation)
         return node
 
     def _find_rest(self, token: int) -> tuple[Law | None, Law | None]:
@@ -170,9 +183,8 @@ class TreeDrafter:
 
     def _cut(self) -> None:
         """Keep as many of the nodes as the budget says."""
-        chances = [node.chance for node in self._nodes[1:]]
-        kept = self._budget.choose(chances)
-        if kept < len(chances):
+        kept = self._budget.n_kept
+        if kept < len(self._tree.tokens):
             self._tree.cut(kept)
             del self._nodes[kept + 1 :]
 
@@ -192,7 +204,7 @@ class TreeDrafter:
         """
         if tree is self._tree and self._nodes:
             self._path = path
-            self._budget.observe(sum(n.chance for n in self._nodes[1:]), len(path) - 1)
+            self._budget.observe(len(self._nodes), len(path))
         laws = self._make_laws(values, ids)
         if "recycled" in self._sources:
             self._recycle(self._find_tails(tree), laws)

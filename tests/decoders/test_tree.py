@@ -12,7 +12,6 @@ import torch
 
 from gate.collect import step_rows
 from gate.decoders.base import read_spec
-from gate.decoders.budget import Budget, spread_costs
 from gate.decoders.decoding import decode_batches
 from gate.decoders.drafting import Tree
 from gate.decoders.engine import PROMPT_ROWS
@@ -144,21 +143,6 @@ def test_rows_are_taken_where_they_pay(
     options = LookaheadOptions(rows=24, step_cost=cost)
     generations = decode_ahead(toy, greedy_requests(3), options)
     assert max(s.n_rows for g in generations for s in steps_of(g)) == widest
-
-
-def test_the_budget_weighs_expected_tokens_against_cost() -> None:
-    budget = Budget(np.array([1.0, 1.5, 3.0]))
-    assert budget.choose([0.9, 0.4]) == 1  # 1.9 / 1.5 beats 1 and 2.3 / 3
-    assert budget.choose([0.4, 0.3]) == 0
-    budget.observe(expected=40.0, n_accepted=0)
-    assert budget.choose([0.9, 0.4]) == 0  # what was promised did not come
-    assert Budget(None).choose([0.1, 0.1]) == 2
-
-
-def test_costs_lie_on_lines_between_points_and_go_on_behind_the_last() -> None:
-    costs = spread_costs(((1, 1.0), (3, 2.0), (4, 4.0)), 6)
-    assert costs.tolist() == [1.0, 1.5, 2.0, 4.0, 6.0, 8.0]
-    assert spread_costs(((1, 2.0),), 3).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_counts_of_every_step_add_up(toy: LoadedModel) -> None:
