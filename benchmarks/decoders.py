@@ -100,10 +100,14 @@ def list_settings() -> Iterator[tuple[str, dict[str, object]]]:
                 yield f"B{rows}{name}", {"rows": rows, "sources": sources}
 
 
-def compare_settings(model: LoadedModel, requests: Sequence[Request]) -> Iterator[Row]:
-    """Yield tokens and rows per forward of each setting, by kind and pooled."""
+def compare_settings(
+    model: LoadedModel, requests: Sequence[Request], chosen: Sequence[str]
+) -> Iterator[Row]:
+    """Yield tokens and rows per forward of each chosen setting, by kind and pooled."""
     plain = decode(model, {"kind": "autoregressive"}, requests, BATCH)
     for setting, options in list_settings():
+        if setting not in chosen:
+            continue
         prompt_ngrams = bool(options.get("prompt_ngrams"))
         found = decode(model, {"kind": "lookahead", **options}, requests, BATCH)
         for kind in (*PROMPTS, "all"):
@@ -194,6 +198,18 @@ def compare_generate(
         }
 
 
+def write_result(path: Path, max_tokens: int, result: Mapping[str, Sequence[Row]]) -> None:
+    """Put measurements into the file; what was not run stays, of outputs as long."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if known.get("max_tokens") != max_tokens:
+        known = {}  # other outputs
+    new = {row["setting"] for row in result.get("rows", ())}
+    kept = [row for row in known.get("rows", ()) if row["setting"] not in new]
+    written: dict[str, object] = {"model": MODEL, "max_tokens": max_tokens, **known, **result}
+    written["rows"] = [*kept, *result.get("rows", ())]
+    path.write_text(json.dumps(written, indent=1) + "\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all three measurements and print them as a table."""
     parser = argparse.ArgumentParser(
@@ -207,22 +223,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--part", choices=("generate", "steps", "rows"), help="run one of the three only"
     )
+    names = list(dict(list_settings()))
+    parser.add_argument(
+        "--settings", choices=names, nargs="+", default=names, help="of the part rows"
+    )
     arguments = parser.parse_args(argv)
     model = load_model(resolve_model(ModelConfig(id=MODEL), Path.cwd(), print))
     requests = make_requests(model, arguments.per_kind, arguments.max_tokens)
-    result: dict[str, list[Row]] = {"generate": [], "steps": [], "rows": []}
+    result: dict[str, list[Row]] = {}
     parts = (
         ("generate", compare_generate(model, requests)),
         ("steps", measure_steps(model)),
-        ("rows", compare_settings(model, requests)),
+        ("rows", compare_settings(model, requests, arguments.settings)),
     )
     for name, rows in parts:
         for row in rows if arguments.part in (None, name) else ():
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-            result[name].append(row)
+            result.setdefault(name, []).append(row)
     if arguments.json:
-        written = {"model": MODEL, "max_tokens": arguments.max_tokens, **result}
-        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+        write_result(arguments.json, arguments.max_tokens, result)
     return 0
 
 
