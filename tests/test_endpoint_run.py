@@ -123,6 +123,20 @@ def test_a_wrong_key_ends_the_run_with_what_the_server_said_and_without_the_key(
     )
 
 
+def test_two_names_of_a_model_are_an_error_before_anything_is_sent(project: Path) -> None:
+    models = [{"id": name} for name in ("fake-model", "other")]
+    allowed = f'{SKIP}\nallow_differences = [{{field = "model.id", reason = "two deployments"}}]'
+    with serve(models=models) as server:
+        arms = [at(server.url, f'model = "{model["id"]}"') for model in models]
+        code, decision = run(project, *arms)
+        assert server.bodies == []
+        _, other = run(project, *arms, run=allowed)
+    assert (code, decision["outcome"]) == (5, "ERROR")
+    assert "fake-model" in decision["reason"]
+    assert "model.id" in decision["reason"]
+    assert other["outcome"] == "INCONCLUSIVE"
+
+
 def test_a_server_that_fails_from_the_middle_of_the_probe_on_is_an_error(project: Path) -> None:
     with serve() as baseline, serve(fault=lambda n, _: "500" if n > 6 else "") as candidate:
         code, decision = run(project, at(baseline.url), at(candidate.url))

@@ -16,6 +16,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_WORDS = re.compile(r"(?i)(?:^|[-_])(?:api[-_]?keys?|tokens?|secrets?|passwords?)$")
 COUNT_WORDS = re.compile(r"(?i)tokens?$")  # --max-num-batched-tokens 8192
 API_PATHS = ("/chat/completions", "/completions", "/models")
+OF_THE_REQUEST = frozenset(
+    {"max_tokens", "messages", "model", "prompt", "stop", "stream", "stream_options", "temperature"}
+)
 MOST_LOGPROBS = 20  # what OpenAI-compatible servers agree on
 ProfileName = Literal["auto", "vllm", "sglang", "llama.cpp", "openai"]
 
@@ -90,6 +93,8 @@ class EndpointOptions(Record, frozen=True, kw_only=True):
         if self.api_key_env and not NAME.fullmatch(self.api_key_env):
             msg = "api_key_env must be the name of an environment variable, not the key itself"
             raise ValueError(msg)
+        for name in self.extra_body:
+            _check_extra(name, self.extra_body[name])
         for key in ("connect_timeout_s", "read_timeout_s", "total_timeout_s", "max_body_mib"):
             _check_positive(key, getattr(self, key))
         checks = (
@@ -131,6 +136,16 @@ def _is_literal_secret(name: str, value: str) -> bool:
 def _check_positive(key: str, value: float) -> None:
     if not 0 < value < float("inf"):
         msg = f"{key} = {value}; it must be above 0"
+        raise ValueError(msg)
+
+
+def _check_extra(name: str, value: object) -> None:
+    """Refuse what would change the requests under the gate's hands, or be written down."""
+    if name in OF_THE_REQUEST:
+        msg = f"extra_body.{name}: every request has its own; leave it away"
+        raise ValueError(msg)
+    if isinstance(value, str) and value and _is_literal_secret(name, value):
+        msg = f"extra_body.{name} holds a secret; name the key's variable with api_key_env"
         raise ValueError(msg)
 
 

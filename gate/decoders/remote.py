@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,6 +30,7 @@ from gate.decoders.remote_conformance import (
     plan_conformance,
     read_words,
 )
+from gate.decoders.remote_model import RemoteModel, check_models
 from gate.decoders.repeats import send_twice
 from gate.decoders.server import Servers
 from gate.endings_plain import check_plain_output
@@ -44,14 +45,6 @@ from gate.records import (
     TokenScores,
 )
 from gate.store import BatchResult, RunStore, key_text
-
-
-class RemoteModel(NamedTuple):
-    """What is known of the model behind remote arms before they are asked."""
-
-    name: str
-    weights_sha256: str = UNSEEN
-    tokenizer_sha256: str = UNSEEN
 
 
 def resolve(
@@ -87,7 +80,8 @@ def describe_model(
 def open_session(
     resolved: RemoteModel, project: Project, specs: Mapping[str, DecoderSpec], run_folder: Path
 ) -> RemoteSession:
-    """Return the session of a run."""
+    """Return the session of a run. Raises RunError where it could only end as an ERROR."""
+    check_models(project, specs)
     return RemoteSession(resolved, project, specs, run_folder)
 
 

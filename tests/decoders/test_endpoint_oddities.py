@@ -250,6 +250,14 @@ def test_a_server_that_gives_no_log_probabilities_names_the_way_out(tmp_path: Pa
             assert decoder.capabilities.honours["stop"] == "honoured"
 
 
+@pytest.mark.parametrize("extra", [{"temperature": 0.7}, {"stream": True}, {"api_key": "sk-1"}])
+def test_extra_keys_neither_change_a_request_nor_hold_a_secret(extra: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"extra_body.{next(iter(extra))}"):
+        EndpointOptions(base_url="http://host", extra_body=extra)
+    sound = {"min_tokens": 4, "user": "gate"}
+    assert EndpointOptions(base_url="http://host", extra_body=sound).extra_body == sound
+
+
 COUNTS = (
     ["serve", "--max-num-batched-tokens", "8192"],
     ["serve", "--speculative-num-draft-tokens=4"],
