@@ -256,12 +256,13 @@ def read_or_run(bench: Bench, decoder: Any, label: str, batch: Sequence[Request]
 
 
 def read_drafts(bench: Bench) -> Any:
-    """Return the recorded drafts of all requests."""
+    """Return the recorded drafts; samplers with noise of their own make theirs."""
     module = "gate.faults.drafts"
     kind = load_object(f"{module}:Recorded")
     known = bench.store.read("drafts.json", dict[str, kind])  # type: ignore[valid-type]
     if known is None:
-        batches = [batch for group in bench.batches.values() for batch in group]
+        groups = bench.batches.items()
+        batches = [batch for name, group in groups if name != SAMPLED for batch in group]
         found = load_object(f"{module}:record_drafts")(bench.session.model, batches)
         known = {key_text(*key): value for key, value in found.items()}
         bench.store.write("drafts.json", known)
