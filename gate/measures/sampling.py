@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -74,7 +74,7 @@ def compare_sampling(
         _distance("all", draws),
         _distance("first_of_run", draws.only(draws.place == 0)),
         _distance("inside_run", draws.only(draws.place > 0)),
-        _frequencies(paired.candidate, keys, rng, n_resamples),
+        _frequencies(paired, keys, rng, n_resamples),
         _lag(draws),
         _duplicates(paired, keys),
         _texts(paired, keys, rng, n_resamples),
@@ -143,10 +143,14 @@ def _solve_level(distance: float, band: float, confidence_level: float) -> float
 
 
 def _frequencies(
-    arm: Arm, keys: Sequence[Key], rng: np.random.Generator, n_resamples: int
+    paired: Paired, keys: Sequence[Key], rng: np.random.Generator, n_resamples: int
 ) -> Comparison:
+    """Frequencies of the candidate's tokens; beside the baseline's where that draws for itself."""
     base = Comparison(measure="sample_tokens", unit="share", direction="lower_is_better")
-    residuals, expected = gather_residuals(arm, keys)
+    signs = {1: paired.candidate}
+    if paired.baseline.spec.noise == "own":  # a server, whose law need not be the referee's
+        signs[-1] = paired.baseline
+    residuals, expected = gather_residuals(signs, keys)
     if len(residuals) < MIN_CLUSTERS or not expected.size:
         note = f"under {MIN_CLUSTERS} requests, or no token expected {LEAST_EXPECTED:.0f} times"
         return msgspec.structs.replace(base, note=note)
@@ -160,22 +164,30 @@ def _frequencies(
     )
 
 
-def gather_residuals(arm: Arm, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws less expected ones, (n_requests, n_tokens), and all expected, (n_tokens,).
+def gather_residuals(
+    signs: Mapping[int, Arm], keys: Sequence[Key]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws less expected ones, (n_outputs, n_tokens), and all expected, (n_tokens,).
 
-    Of the tokens that were expected LEAST_EXPECTED times in all; requests without any are left out.
+    Of the tokens that were expected LEAST_EXPECTED times in all; outputs without any are left out.
+    signs: the arms, each with the sign that its draws have.
     """
-    known = [scores.draws for key in keys if (scores := arm.scores.get(key)) and scores.draws]
+    known = [
+        (sign, scores.draws)
+        for sign, arm in signs.items()
+        for key in keys
+        if (scores := arm.scores.get(key)) and scores.draws
+    ]
     total: dict[int, float] = {}
-    for draws in known:
+    for _, draws in known:
         for token, (expected, _) in draws.items():
             total[token] = total.get(token, 0.0) + expected
     frequent = {t: n for n, t in enumerate(t for t, e in total.items() if e >= LEAST_EXPECTED)}
     residuals = np.zeros((len(known), len(frequent)))
-    for row, draws in zip(residuals, known, strict=True):
+    for row, (sign, draws) in zip(residuals, known, strict=True):
         for token, (expected, n_drawn) in draws.items():
             if token in frequent:
-                row[frequent[token]] = n_drawn - expected
+                row[frequent[token]] = sign * (n_drawn - expected)
     return residuals[residuals.any(axis=1)], np.array([total[token] for token in frequent])
 
 

@@ -30,7 +30,12 @@ RULES = Rules(purpose="content", alpha=0.001, max_dropped=0.02)
 
 
 def make_paired(
-    pits: np.ndarray, *, noise: str = "own", temperature: float = 1.0, n_repeats: int = 1
+    pits: np.ndarray,
+    *,
+    noise: str = "own",
+    baseline_noise: str = "position_keyed",
+    temperature: float = 1.0,
+    n_repeats: int = 1,
 ) -> Paired:
     """One request per row of transforms; runs of three tokens."""
     requests, generations, scores = {}, {}, {}
@@ -54,7 +59,9 @@ def make_paired(
         )  # fmt: skip
     spec = DecoderSpec(kind="python", noise=noise)  # type: ignore[arg-type]
     arm = Arm(spec=spec, generations=generations, scores=scores)
-    return Paired(requests=requests, baseline=arm, candidate=arm, bound=BOUND)
+    own = DecoderSpec(kind="python", noise=baseline_noise)  # type: ignore[arg-type]
+    baseline = Arm(spec=own, generations=generations, scores=scores)
+    return Paired(requests=requests, baseline=baseline, candidate=arm, bound=BOUND)
 
 
 def compare(paired: Paired, seed: int = 0) -> dict[tuple[str, str], Comparison]:
@@ -183,6 +190,13 @@ def test_tokens_that_come_more_often_than_their_law_says_fail_whatever_their_ran
     assert outcomes(wrong)["sampled token frequencies"] is Outcome.FAIL
     assert compare(wrong)["sample_tokens", "all"].candidate == pytest.approx(0.2, abs=0.02)
     assert outcomes(wrong)["sampled law"] is Outcome.PASS
+
+
+def test_a_law_that_both_servers_share_is_no_fault_of_the_candidate() -> None:
+    law = np.full(40, 1 / 40)
+    paired = make_paired(uniform(), baseline_noise="own")
+    draw_tokens(paired, law, law * np.tile([1.2, 0.8], 20))  # one arm serves as both
+    assert outcomes(paired)["sampled token frequencies"] is Outcome.PASS
 
 
 def test_rare_tokens_are_not_held_to_a_frequency() -> None:
