@@ -136,14 +136,14 @@ def speculative(sampler: type[SpeculativeSampler]) -> Changes:
 
 
 def own_fault(fault_id: str, **fields: Any) -> Callable[[Build], Build]:
-    """Register a fault that only shows in a few thousand sampled tokens."""
+    """Register a fault that only shows in some thousand sampled tokens."""
     return fault(
         fault_id,
-        **{"kind": KIND, "expected": CAUGHT, "needs": "sampled", "n_tokens": 4000} | fields,
+        **{"kind": KIND, "expected": CAUGHT, "needs": "sampled", "n_tokens": 1500} | fields,
     )
 
 
-@own_fault("softmax-residual", source=thread("huggingface/transformers/pull/28508"), n_tokens=1500)
+@own_fault("softmax-residual", source=thread("huggingface/transformers/pull/28508"))
 def softmax_residual(_: float) -> Changes:
     """The residual is softmax(max(p - q, 0)) instead of the normalised max(p - q, 0)."""
 
@@ -178,7 +178,7 @@ def raw_q(_: float) -> Changes:
     return speculative(Raw)
 
 
-@own_fault("raw-target", source=thread("vllm-project/vllm/pull/10198"), n_tokens=1500)
+@own_fault("raw-target", source=thread("vllm-project/vllm/pull/10198"))
 def raw_target(_: float) -> Changes:
     """The ratio takes p before temperature and cuts."""
 
@@ -244,7 +244,7 @@ def zeroed_draft_only(_: float) -> Changes:
     return speculative(OneHot)
 
 
-@own_fault("shared-noise", source=thread("vllm-project/vllm/pull/52522"), n_tokens=1500)
+@own_fault("shared-noise", source=thread("vllm-project/vllm/pull/52522"))
 def shared_noise(_: float) -> Changes:
     """The draft's noise is used again to accept and to recover."""
 
@@ -267,7 +267,10 @@ def shared_noise(_: float) -> Changes:
 
 
 @own_fault(
-    "lenient-ratio", strength=1.5, unit="factor by which the acceptance probability is raised"
+    "lenient-ratio",
+    strength=1.5,
+    unit="factor by which the acceptance probability is raised",
+    n_tokens=4000,
 )
 def lenient_ratio(strength: float) -> Changes:
     """Drafts are accepted more often than p / q."""
@@ -279,7 +282,7 @@ def lenient_ratio(strength: float) -> Changes:
     return speculative(Lenient)
 
 
-@own_fault("typical-acceptance", strength=0.09, unit="probability a draft needs", n_tokens=1500)
+@own_fault("typical-acceptance", strength=0.09, unit="probability a draft needs")
 def typical_acceptance(strength: float) -> Changes:
     """Drafts are accepted wherever they are likely enough, with no draw at all."""
 
@@ -296,7 +299,6 @@ def typical_acceptance(strength: float) -> Changes:
     strength=3.0,
     unit="tokens that share one uniform",
     expected=CAUGHT,
-    n_tokens=1500,
 )
 def noise_per_run(strength: float) -> Changes:
     """One uniform serves several tokens in a row: each is right, together they are not."""
