@@ -46,7 +46,7 @@ PUBLISHED = {
 """The published implementation (hao-ai-lab/LookaheadDecoding), same model, ten chat prompts."""
 STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STEP_CONTEXT = 256
-STEP_REPEATS = 5
+STEP_REPEATS = 9
 BATCH = 8
 Row = dict[str, object]
 
