@@ -25,7 +25,7 @@ DECODER_FACTS = ("Decoder", "Options")
 INTENDED = "the change under test"
 DIFFERS = "differs"
 POOL_OPTIONS = frozenset({"window", "ngram", "guesses", "prompt_ngrams"})
-TREE_OPTIONS = frozenset({"rows", "sources", "shared_noise", "step_cost"})
+TREE_OPTIONS = frozenset({"rows", "sources", "shared_noise", "shared_rows", "step_cost"})
 
 
 def list_facts(decision: Decision) -> tuple[PairRow, ...]:
@@ -81,7 +81,7 @@ def _read_first(data: object, paths: tuple[tuple[str, ...], ...]) -> str | None:
 
 def keep_used(value: object) -> object:
     """Return a lookahead decoder's options without those that its other way of guessing has."""
-    if not isinstance(value, Mapping) or not set(value) >= POOL_OPTIONS | TREE_OPTIONS:
+    if not isinstance(value, Mapping) or not set(value) >= POOL_OPTIONS | {"rows"}:
         return value
     unused = TREE_OPTIONS if value["rows"] is None else POOL_OPTIONS
     return {key: item for key, item in value.items() if key not in unused}

@@ -197,7 +197,7 @@ def test_what_was_compared_is_said_in_one_sentence_of_the_banner() -> None:
 
 def test_options_that_the_chosen_way_of_guessing_does_not_have_are_left_out() -> None:
     pool = {"window": 5, "ngram": 4, "guesses": 5, "prompt_ngrams": False}
-    tree = {"rows": 40, "sources": ["window"], "shared_noise": True, "step_cost": []}
+    tree = {"rows": 40, "sources": ["window"], "shared_rows": False, "step_cost": []}
     both = {**pool, **tree, "context": None}
     assert keep_used(both) == {**tree, "context": None}
     assert keep_used({**both, "rows": None}) == {**pool, "context": None}
