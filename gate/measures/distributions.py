@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _GRID = 512  # points at which the spread of a distribution function is taken
 _PAD = -1
-_CHUNK = 20_000  # sign patterns held in memory at once
 LEAST_REPEATS = 2  # per prompt and arm: a spread within an arm takes two
 
 
@@ -126,7 +125,7 @@ def frequency_excess(
     """
     scaled = residuals / np.sqrt(expected)
     observed = float((scaled.sum(axis=0) ** 2).sum())
-    null, exact = _flip_squares(scaled, rng, n_resamples)
+    null, exact = flip_signs(scaled, rng, n_resamples, lambda sums: (sums**2).sum(axis=1))
     pvalue = permutation_pvalue(null, observed, "greater", exact=exact)
     excess = max(0.0, observed - float((scaled**2).sum()))
     return estimate_without_interval(
@@ -135,19 +134,6 @@ def frequency_excess(
         f"Pearson's sum over {expected.size} tokens, sign flips of {len(residuals)} requests",
         pvalue,
     )
-
-
-def _flip_squares(
-    scaled: FloatArray, rng: np.random.Generator, n_resamples: int
-) -> tuple[FloatArray, bool]:
-    """Return sums of squares under random signs, (n_patterns,), and whether all are there."""
-    parts = []
-    for done in range(0, n_resamples, _CHUNK):
-        sums, exact = flip_signs(scaled, rng, min(_CHUNK, n_resamples - done))
-        parts.append((sums**2).sum(axis=1))
-        if exact:
-            break
-    return np.concatenate(parts), exact
 
 
 # ------------------------------------------------------------------------ MMD

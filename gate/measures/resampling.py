@@ -7,6 +7,7 @@ bounds nothing: its interval is (None, None), which holds with confidence 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -58,17 +59,23 @@ def paired_permutation(
 
 
 def flip_signs(
-    units: FloatArray, rng: np.random.Generator, n_resamples: int
+    units: FloatArray,
+    rng: np.random.Generator,
+    n_resamples: int,
+    reduce: Callable[[FloatArray], FloatArray] = lambda sums: sums,
 ) -> tuple[FloatArray, bool]:
-    """Return sums under random signs, (n_patterns, k), and whether all are there. units: (n, k)."""
+    """Return sums under random signs, (n_patterns, k), and whether all are there. units: (n, k).
+
+    reduce: what is kept of the sums, pattern by pattern, where all k of them are too many.
+    """
     n = units.shape[0]
     if n <= MAX_ENUMERATED:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        return (2.0 * bits - 1.0) @ units, True
+        return reduce((2.0 * bits - 1.0) @ units), True
     rows = max(1, _CHUNK // n)
-    chunks = [min(rows, n_resamples - done) for done in range(0, n_resamples, rows)]
-    sums = [(2.0 * rng.integers(0, 2, (size, n), dtype=np.int8) - 1.0) @ units for size in chunks]
-    return np.concatenate(sums), False
+    sizes = [min(rows, n_resamples - done) for done in range(0, n_resamples, rows)]
+    signs = (2.0 * rng.integers(0, 2, (size, n), dtype=np.int8) - 1.0 for size in sizes)
+    return np.concatenate([reduce(chunk @ units) for chunk in signs]), False
 
 
 def permutation_pvalue(
