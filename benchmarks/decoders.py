@@ -51,23 +51,25 @@ BATCH = 8
 Row = dict[str, object]
 
 
-def make_requests(model: LoadedModel, per_kind: int, max_tokens: int) -> list[Request]:
-    """Return ``per_kind`` chat prompts of every kind."""
-    chosen = [
-        (kind, n, text)
-        for kind, texts in PROMPTS.items()
-        for n, text in enumerate(texts[:per_kind])
-    ]
+def make_requests(
+    model: LoadedModel,
+    per_kind: int,
+    max_tokens: int,
+    prompts: Mapping[str, Sequence[str]] = PROMPTS,
+    mark: str = "",
+) -> list[Request]:
+    """Return ``per_kind`` chat prompts of every kind. mark: in their ids."""
     return [
         Request(
-            id=f"{kind}/{n}",
+            id=f"{kind}/{mark}{n}",
             task=kind,
             request_class=kind,
             prompt=encode(model, text),
             max_tokens=max_tokens,
             eos_ids=model.eos_ids,
         )
-        for kind, n, text in chosen
+        for kind, texts in prompts.items()
+        for n, text in enumerate(texts[:per_kind])
     ]
 
 

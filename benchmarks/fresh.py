@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.decoders import MODEL, Row, decode, encode, steps_of
+from benchmarks.decoders import MODEL, Row, decode, make_requests, steps_of
 from benchmarks.fresh_prompts import FRESH
 from gate.config import ModelConfig
 from gate.models import LoadedModel, load_model, resolve_model
@@ -26,7 +26,7 @@ class Bench:
         self.arguments = arguments
         resolved = resolve_model(ModelConfig(id=MODEL), Path.cwd(), print)
         self.model: LoadedModel = load_model(resolved)
-        self.requests = make_requests(self.model, arguments.per_kind, arguments.max_tokens)
+        self.requests = make_fresh(self.model, arguments.per_kind, arguments.max_tokens)
         self.notes: dict[str, dict[str, object]] = {}
         """What a part says of itself, by key of the file."""
         self._plain_file: Path | None = arguments.plain
@@ -45,20 +45,9 @@ class Bench:
         return {r.id: tuple(found[r.id]) for r in requests}
 
 
-def make_requests(model: LoadedModel, per_kind: int, max_tokens: int) -> list[Request]:
+def make_fresh(model: LoadedModel, per_kind: int, max_tokens: int) -> list[Request]:
     """Return ``per_kind`` fresh chat prompts of every kind."""
-    return [
-        Request(
-            id=f"{kind}/fresh-{n}",
-            task=kind,
-            request_class=kind,
-            prompt=encode(model, text),
-            max_tokens=max_tokens,
-            eos_ids=model.eos_ids,
-        )
-        for kind, texts in FRESH.items()
-        for n, text in enumerate(texts[:per_kind])
-    ]
+    return make_requests(model, per_kind, max_tokens, FRESH, "fresh-")
 
 
 @torch.inference_mode()

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchmarks.decoders import MODEL, POOLS, Row, decode
+from benchmarks.decoders import ABLATION, MODEL, POOLS, Row, decode
 from benchmarks.fresh import BATCH, Bench, find_greedy, summarise
 from benchmarks.lookahead_costs import (
     measure_curve,
@@ -29,10 +29,7 @@ from benchmarks.lookahead_costs import (
 from gate.records import Sampling
 
 ABLATIONS: dict[str, list[str]] = {
-    "all": ["window", "recycled", "ngrams"],
-    "without window": ["recycled", "ngrams"],
-    "without recycled": ["window", "ngrams"],
-    "without ngrams": ["window", "recycled"],
+    **{name.strip() or "all": sources for name, sources in ABLATION.items()},
     "ngrams alone": ["ngrams"],
 }
 TEMPERATURES = (0.7, 1.0)

@@ -15,7 +15,7 @@ import torch
 from msgspec.structs import replace
 
 from benchmarks.decoders import Row, measure_steps, steps_of
-from benchmarks.fresh import Bench, make_requests
+from benchmarks.fresh import Bench, make_fresh
 from benchmarks.fresh_prompts import FRESH
 from benchmarks.peaks import measure_peak
 from gate.decoders.base import Decoder, create, read_spec
@@ -189,7 +189,7 @@ def _cumulative(stats: Mapping[tuple[str, int, str], Any], file: str, name: str)
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
     """Yield the memory that decoding took beside what plan time declares for it, by batch."""
-    known = make_requests(bench.model, 3, MEMORY_TOKENS)
+    known = make_fresh(bench.model, 3, MEMORY_TOKENS)
     for batch in (1, 8, 32):
         requests = [replace(known[n % len(known)], id=f"{n}", eos_ids=()) for n in range(batch)]
         plain = 0.0
