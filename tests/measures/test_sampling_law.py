@@ -202,3 +202,4 @@ def test_a_law_that_both_servers_share_is_no_fault_of_the_candidate() -> None:
 def test_rare_tokens_are_not_held_to_a_frequency() -> None:
     paired = make_paired(uniform())
     assert compare(paired)["sample_tokens", "all"].difference is None
+    assert outcomes(paired)["sampled token frequencies"] is Outcome.NOT_JUDGED
